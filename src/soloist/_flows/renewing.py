@@ -1,0 +1,240 @@
+"""Staying the holder.
+
+1. Renewal is due at a third of the lease, in one batch with all others of the process; an attempt takes a sixth of the
+   shortest lease at most, so that two fit before the deadline.
+2. An attempt without an answer is unknown: it is repeated until the deadline has passed, and then the hold is lost.
+3. "Not yours" is lost at once, even before the deadline. A vanished hold is never claimed again in silence.
+4. Each hold of a batch is judged apart. One that is being given back is judged no more.
+5. What was abandoned is evicted at once, and again when a *reply's* time has passed its `not_after`. Not earlier: only then
+   nothing of it can land any more.
+6. A run without protection claims its key as soon as the store answers again.
+7. A loss is told once, whoever sees it first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from soloist._flows.asking import Attempts, Wish, claim_surely, deadline
+from soloist.contract import Busy, Gone, Grant, Renew
+from soloist.errors import StoreError, StoreUnavailable
+from soloist.events import Lost, Protected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from soloist._world import World
+    from soloist.contract import Info, Loss, State, Store, Verdict
+
+RETRY = 1.0
+"""Seconds between two attempts to reach a silent store, at most."""
+
+FORGOTTEN = 3600.0
+"""Seconds after which an abandoned token is given up, if the store never answered: its lease is long over."""
+
+
+class Place(Protocol):
+    """Where a hold reads how long it lasts and whether it is lost: a field, or a page that another process writes."""
+
+    deadline: float
+    lost: Loss | None
+
+
+@dataclass(slots=True)
+class Local:
+    """A place in this process."""
+
+    deadline: float
+    lost: Loss | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A hold that somebody stays the holder of. `grant` is None while a degraded run hopes for its key."""
+
+    key: str
+    token: str
+    grant: Grant | None
+    place: Place
+    lease: float
+    due: float
+    renewed: bool = True
+    since: float = 0.0
+    ends: float = math.inf
+    slots: int = 1
+    info: Info = field(default_factory=dict[str, str | int | float])
+    turn_into: State | None = None
+    """The state that the next renewal sets."""
+    anonymous: bool = False
+    """It was handed on to us: its next renewal carries the info."""
+    may_land_until: float = 0.0
+    """The server's time until which an attempt that ended unknown may still land."""
+    leaving: bool = False
+    on_lost: Callable[[Loss], object] | None = None
+    untold: list[None] = field(default_factory=lambda: [None])
+    """Emptied by whoever tells of the loss: `pop` is atomic (rule 7)."""
+
+    @property
+    def fence(self) -> int | None:
+        """The fencing token, None without one."""
+        return self.grant.fence if self.grant else None
+
+
+@dataclass(slots=True)
+class Abandoned:
+    """What nobody wants any more."""
+
+    key: str
+    token: str
+    slots: int
+    not_after: float
+    due: float
+    forgotten: float
+    evicted: bool = False
+
+
+@dataclass(slots=True)
+class Book:
+    """What one keeper looks after."""
+
+    kept: dict[str, Kept] = field(default_factory=dict[str, Kept])
+    abandoned: dict[str, Abandoned] = field(default_factory=dict[str, Abandoned])
+
+    def abandon(self, now: float, key: str, token: str, slots: int, not_after: float) -> None:
+        """Take over what nobody wants any more; see `World.abandon`."""
+        before = self.abandoned.get(token)
+        last = max(not_after, before.not_after) if before else not_after
+        self.abandoned[token] = Abandoned(key, token, slots, last, due=now, forgotten=now + FORGOTTEN)
+
+    def due(self) -> float:
+        """When the next of them wants something."""
+        times = [kept.due for kept in list(self.kept.values())]
+        times += [one.due for one in list(self.abandoned.values())]
+        return min(times, default=math.inf)
+
+
+async def tend(world: World, store: Store, book: Book, *, patience: float) -> None:
+    """One round of a keeper: whatever is due now."""
+    await renew_due(world, store, book, patience)
+    await evict_due(world, store, book, patience)
+    await protect_due(world, store, book, patience)
+
+
+async def renew_due(world: World, store: Store, book: Book, patience: float) -> None:
+    """Renew the holds whose time has come, and tell of those whose time is up (rules 1 to 4)."""
+    now = world.now()
+    due: list[Kept] = []
+    for kept in list(book.kept.values()):
+        if kept.due > now or kept.grant is None:
+            continue
+        if kept.place.lost or kept.place.deadline <= now:
+            lose(world, kept, kept.place.lost or "unknown")
+            book.kept.pop(kept.token, None)
+        elif not kept.renewed or kept.ends <= kept.place.deadline:
+            kept.due = kept.place.deadline
+        else:
+            due.append(kept)
+    if not due:
+        return
+    lines = [Renew(kept.grant, _ttl(kept, now), kept.turn_into, kept.info if kept.anonymous else None) for kept in due if kept.grant]
+    within = min(patience, min(line.ttl for line in lines) / 6)
+    verdicts: tuple[Verdict, ...]
+    try:
+        verdicts = await store.batch(lines, within=within)
+    except StoreError as error:
+        verdicts = (error,) * len(lines)
+    for kept, line, verdict in zip(due, lines, verdicts, strict=True):
+        if kept.leaving:
+            continue
+        if isinstance(verdict, Grant | Busy | Gone):
+            world.learn(now, verdict.now)
+        judge(world, kept, line, verdict, sent=now)
+        if kept.place.lost:
+            book.kept.pop(kept.token, None)
+    if all(isinstance(verdict, StoreUnavailable) for verdict in verdicts):
+        world.failed(verdicts[0])  # type: ignore[arg-type]  # all of them are StoreUnavailable, which mypy doesn't conclude
+
+
+def judge(world: World, kept: Kept, line: Renew, verdict: Verdict, *, sent: float) -> None:
+    """What a renewal's answer means for the hold (rules 2 and 3)."""
+    match verdict:
+        case Grant():
+            kept.grant = verdict
+            kept.place.deadline = max(kept.place.deadline, deadline(sent, verdict.ttl))
+            kept.turn_into, kept.anonymous = None, False
+            kept.due = sent + min(kept.lease, verdict.ttl) / 3
+        case Busy():
+            lose(world, kept, "taken")
+        case Gone():
+            lose(world, kept, "vanished" if verdict.last in {None, kept.token} else "taken")
+        case _:
+            kept.due = min(world.now() + min(RETRY, line.ttl / 6), kept.place.deadline)
+
+
+def lose(world: World, kept: Kept, why: Loss) -> None:
+    """The hold is lost: note it, and tell once (rule 7)."""
+    kept.place.lost = kept.place.lost or why
+    try:
+        kept.untold.pop()
+    except IndexError:
+        return
+    world.tell(Lost(kept.key, kept.fence, why))
+    if kept.on_lost:
+        kept.on_lost(why)
+
+
+async def evict_due(world: World, store: Store, book: Book, patience: float) -> None:
+    """Evict what was abandoned (rule 5)."""
+    now = world.now()
+    for one in [one for one in list(book.abandoned.values()) if one.due <= now]:
+        one.due = now + RETRY
+        try:
+            done = await _evict_once(world, store, one, patience)
+        except StoreError:
+            done = one.forgotten <= now
+        if done:
+            book.abandoned.pop(one.token, None)
+
+
+async def _evict_once(world: World, store: Store, one: Abandoned, patience: float) -> bool:
+    """Evict one token as far as that can be done now; True if nothing of it can come any more."""
+    if one.evicted:
+        sent = world.now()
+        server = await store.ping(within=patience)
+        world.learn(sent, server)
+        one.due = sent + one.not_after - server + 0.001
+        if server <= one.not_after:
+            return False
+    await store.evict(one.key, one.token, slots=one.slots, within=patience)
+    if one.evicted or one.not_after == 0:
+        return True
+    one.evicted = True
+    one.due = world.now() + max(0.0, one.not_after - (world.server_now() or 0.0))
+    return False
+
+
+async def protect_due(world: World, store: Store, book: Book, patience: float) -> None:
+    """Claim the keys of degraded runs (rule 6)."""
+    now = world.now()
+    for kept in [kept for kept in list(book.kept.values()) if kept.grant is None and kept.due <= now]:
+        kept.due = now + RETRY
+        mine = Attempts(kept.token, may_land_until=kept.may_land_until)
+        try:
+            answer = await claim_surely(world, store, Wish(kept.key, _ttl(kept, now), kept.info, kept.slots), mine, within=patience)
+        except StoreError:
+            continue
+        finally:
+            kept.may_land_until = mine.may_land_until
+        if kept.leaving:
+            world.abandon(kept.key, kept.token, slots=kept.slots, not_after=mine.may_land_until)
+        elif isinstance(answer, Grant):
+            kept.grant = answer
+            kept.place.deadline = deadline(mine.sent, answer.ttl)
+            kept.due = mine.sent + answer.ttl / 3
+            world.tell(Protected(kept.key, answer.fence))
+
+
+def _ttl(kept: Kept, now: float) -> float:
+    return min(kept.lease, kept.ends - now)

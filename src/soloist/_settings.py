@@ -1,0 +1,124 @@
+"""Settings: what is given in code, else the environment, else a default. And the refusals: one sentence each, with what to do.
+
+The environment has `SOLOIST_URL` and `SOLOIST_NAMESPACE`, nothing else. There is no default store: it would exclude nobody.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
+
+from soloist.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from soloist.contract import Capabilities
+
+C = TypeVar("C")
+
+IfStoreDown = Literal["raise", "run"]
+
+NAMESPACE = "so"
+STORE_TIMEOUT = 3.0
+LEASE = 30.0
+
+FOREIGN_WORDS = {
+    "timeout": "lease= is how long the hold outlives a dead holder, wait= how long to wait for it",
+    "blocking": "wait=0 asks once, wait=math.inf waits for ever; lease= is how long the hold outlives a dead holder",
+}
+"""Words of other libraries: `timeout` is the lease in redis-py, and the wait in `threading`."""
+
+
+def url(given: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """The store's URL."""
+    found = environment.get("SOLOIST_URL") if given is None else given
+    if found is None or found == "":
+        raise ConfigError(
+            'no store is given: pass a URL, as in Soloist("sqlite:///soloist.db") for the processes of one host, '
+            "or set the environment variable SOLOIST_URL"
+        )
+    if not isinstance(found, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise ConfigError(f'a store is named by a URL such as "redis://localhost:6379/0", not by {_shown(found)}')
+    return found
+
+
+def namespace(given: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """The prefix that keeps two applications on one server apart."""
+    found = given if given is not None else environment.get("SOLOIST_NAMESPACE", NAMESPACE)
+    if found == "" or not isinstance(found, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # the same
+        raise ConfigError(f"namespace= is a short name such as {NAMESPACE!r}, not {_shown(found)}")
+    return found
+
+
+def key(given: str) -> str:
+    """A key that every store takes."""
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # the same
+        raise ConfigError(f"a key is a str, not {_shown(given)}: write f'report:{{id}}', for example")
+    if not given:
+        raise ConfigError("a key can't be empty: name what is guarded, as in 'report:42'")
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"the key {given!r} has a lone surrogate at {error.start}: decode the text before it becomes a key") from None
+    return given
+
+
+def seconds(name: str, given: float, *, least: float = 0.0, above: bool = False, endless: bool = False) -> float:
+    """A number of seconds; `above` excludes `least` itself, `endless` allows infinity."""
+    if isinstance(cast("object", given), bool) or not isinstance(cast("object", given), int | float) or math.isnan(given):
+        raise ConfigError(f"{name}= is a number of seconds, not {_shown(given)}")
+    if given < least or (above and given == least):
+        raise ConfigError(f"{name}={given:g} is too short: it must be {'more than' if above else 'at least'} {least:g} s")
+    if math.isinf(given) and not endless:
+        raise ConfigError(f"{name}= can't be infinite: choose how long a dead holder may block the others, and let it be renewed")
+    return float(given)
+
+
+def lease(name: str, given: float, store: Capabilities) -> float:
+    """Seconds that a record may live in this store."""
+    found = seconds(name, given, above=True)
+    if found < store.shortest_ttl:
+        raise ConfigError(f"{name}={found:g} is too short for this store: its shortest lease is {store.shortest_ttl:g} s")
+    if found > store.longest_ttl:
+        raise ConfigError(f"{name}={found:g} is too long for this store: its longest lease is {store.longest_ttl:g} s")
+    return found
+
+
+def limit(given: int) -> int:
+    """How many may hold a semaphore at once."""
+    if isinstance(cast("object", given), bool) or not isinstance(cast("object", given), int) or given < 1:
+        raise ConfigError(f"limit= is how many may hold the key at once, 1 or more, not {_shown(given)}")
+    return given
+
+
+def if_store_down(given: IfStoreDown) -> IfStoreDown:
+    """What to do without a store."""
+    if given not in get_args(IfStoreDown):
+        raise ConfigError(f'if_store_down= is "raise" (no store, no work) or "run" (work without protection), not {_shown(given)}')
+    return given
+
+
+def switch(name: str, given: bool) -> bool:  # noqa: FBT001 - the value of an option, not a flag
+    """True or False."""
+    if not isinstance(given, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # the same
+        raise ConfigError(f"{name}= is True or False, not {_shown(given)}")
+    return given
+
+
+def callback(name: str, given: C | None) -> C | None:
+    """A function, or None."""
+    if given is not None and not callable(given):
+        raise ConfigError(f"{name}= is a function, or None, not {_shown(given)}")
+    return given
+
+
+def refuse(where: str, wrong: Mapping[str, object]) -> None:
+    """Refuse keyword arguments that don't exist, with a sentence for the words of other libraries."""
+    for name in wrong:
+        raise ConfigError(f"{where} has no {name}=: " + FOREIGN_WORDS.get(name, "see its docstring for the options that it has"))
+
+
+def _shown(given: object) -> str:
+    return f"{type(given).__name__} {given!r:.60}"
