@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import weakref
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from soloist._flows.renewing import Book, evict_due, tend
 from soloist._world import AsyncioWorld, BlockingWorld, RealWorld, boottime, run
@@ -42,6 +42,16 @@ LAST_WORDS = 1.0
 """Seconds that the interpreter's exit may wait for an abandoned token to be evicted."""
 
 
+class Line(NamedTuple):
+    """A line of somebody's code, put into words only when it is asked for."""
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
+
 class Desk:
     """What one client has in one process, or in one event loop: its store, what it holds, and who here holds it."""
 
@@ -49,7 +59,7 @@ class Desk:
         self.store = store
         self.book = Book()
         self.info: Info = {"host": socket.gethostname(), "pid": os.getpid()}
-        self.here: dict[tuple[object, str], tuple[Kept, str]] = {}
+        self.here: dict[tuple[object, str], tuple[Kept, Line]] = {}
         """By thread or task and key: the hold, and the line that took it."""
         self.forked = False
         self._patience = patience

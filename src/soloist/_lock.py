@@ -6,17 +6,17 @@ Only a hold is renewed, checked and released.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 import weakref
-from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar
 
 from soloist import _settings
 from soloist._flows import locking
 from soloist._flows.renewing import lose
-from soloist._keeper import AsyncKeeper, Keeper
+from soloist._keeper import AsyncKeeper, Keeper, Line
 from soloist._world import boottime, run
 from soloist.errors import AlreadyHeldHere, LockLost, NotAcquired, StoreError
 from soloist.events import Dropped
@@ -93,7 +93,7 @@ class _AnyHold(Generic[D]):
 
     def __del__(self) -> None:
         """Nobody can release it any more: it is renewed no longer, and ends with its lease. No request is sent here."""
-        if self._leave() and self._kept.place.lost is None:
+        if not self._released and self._leave() and self._kept.place.lost is None:
             self._desk.world.tell(Dropped(self.key, self.fence))
 
     def __repr__(self) -> str:
@@ -131,8 +131,10 @@ class Hold(_AnyHold[Keeper]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with suppress(StoreError):  # told, and left to the keeper: the work is done, and must not look as if it had failed
+        try:  # noqa: SIM105 - `suppress` would cost more than all else here
             self.release()
+        except StoreError:
+            pass  # told, and left to the keeper: the work is done, and must not look as if it had failed
 
 
 class AsyncHold(_AnyHold[AsyncKeeper]):
@@ -165,11 +167,15 @@ class AsyncHold(_AnyHold[AsyncKeeper]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with suppress(StoreError):  # told, and left to the keeper: the work is done, and must not look as if it had failed
+        try:  # noqa: SIM105 - `suppress` would cost more than all else here
             await self.release()
+        except StoreError:
+            pass  # told, and left to the keeper: the work is done, and must not look as if it had failed
 
 
 H = TypeVar("H", Hold, AsyncHold)
+
+HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with the names that code objects bear, on each acquire
 
 
 class _AnyLock(Generic[D, H]):
@@ -201,7 +207,7 @@ class _AnyLock(Generic[D, H]):
         """Refuse to wait for ourselves. Locks only: a semaphore's slots are for several."""
         found = desk.here.get((owner, self.key)) if self._terms.slots == 1 else None
         if found is not None and found[0].place.lost is None and boottime() < found[0].place.deadline:
-            raise AlreadyHeldHere(self.key, found[1])
+            raise AlreadyHeldHere(self.key, str(found[1]))
 
     def _note_here(self, desk: D, owner: object, kept: Kept, hold: H) -> None:
         if self._terms.slots == 1:
@@ -333,9 +339,9 @@ def _this_task() -> object:
     return asyncio.current_task()
 
 
-def _line() -> str:
+def _line() -> Line:
     """The line outside this package that is being run."""
     frame = sys._getframe(1)  # noqa: SLF001 - documented, and the only way without walking the whole stack
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return Line(frame.f_code.co_filename, frame.f_lineno)

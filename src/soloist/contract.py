@@ -40,7 +40,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from soloist.errors import StoreError
+from soloist._world import boottime
+from soloist.errors import StoreError, StoreUnavailable
 
 State: TypeAlias = Literal["publishing", "queued", "running", "kept"]
 """`publishing`: the message isn't surely sent yet. `queued`: it waits for its start. `running`. `kept`: nobody acts under
@@ -276,7 +277,8 @@ class Store(ABC):
 
     async def batch(self, lines: Sequence[Line], *, within: float = 3) -> tuple[Verdict, ...]:
         """Each line's own verdict, in order (rule 15). A store that can do it in one trip does better than this."""
-        return tuple([await self._single(line, within) for line in lines])
+        ends = boottime() + within
+        return tuple([await self._single(line, ends - boottime()) for line in lines])
 
     async def cleanup(self, *, within: float = 60) -> int:
         """Remove what has ended, and say how many records that was; no fence falls. Zero where expiry is native."""
@@ -287,6 +289,8 @@ class Store(ABC):
 
     async def _single(self, line: Line, within: float) -> Verdict:
         try:
+            if within <= 0:
+                raise StoreUnavailable("the time for this batch was up before this line was sent")
             match line:
                 case Renew(grant, ttl, state, info):
                     return await self.renew(grant, ttl, state=state, info=info, within=within)

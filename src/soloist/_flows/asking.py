@@ -70,13 +70,14 @@ async def claim_surely(
     ends = world.now() + within
     reason: Exception | None = None
     for attempt in range(ATTEMPTS):
-        await _pause(world, attempt, ends)
-        left = ends - world.now()
-        if attempt and left <= 0:
-            break
+        before, each = mine.may_land_until, within / 2  # rule 4
+        if attempt:
+            await _pause(world, attempt, ends)
+            each = ends - world.now()
+            if each <= 0:
+                break
         if down := world.outage():
             raise down
-        before, each = mine.may_land_until, left / 2 if attempt == 0 else left  # rule 4
         try:
             not_after = await server_now(world, store, within=each) + each  # rule 2
             mine.sent, mine.may_land_until = world.now(), max(before, not_after)

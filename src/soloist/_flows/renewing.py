@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from soloist._flows.asking import Attempts, Wish, claim_surely, deadline
-from soloist.contract import Busy, Gone, Grant, Renew
+from soloist.contract import Busy, Evict, Gone, Grant, Renew
 from soloist.errors import StoreError, StoreUnavailable
 from soloist.events import Lost, Protected
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 RETRY = 1.0
 """Seconds between two attempts to reach a silent store, at most."""
+
+LEAST = 0.05
+"""Seconds that a request gets at least, however near the next renewal is."""
 
 FORGOTTEN = 3600.0
 """Seconds after which an abandoned token is given up, if the store never answered: its lease is long over."""
@@ -116,10 +119,10 @@ class Book:
 
 
 async def tend(world: World, store: Store, book: Book, *, patience: float) -> None:
-    """One round of a keeper: whatever is due now."""
+    """One round of a keeper: whatever is due now. What isn't a renewal gets no more time than the next renewal leaves."""
     await renew_due(world, store, book, patience)
-    await evict_due(world, store, book, patience)
-    await protect_due(world, store, book, patience)
+    await evict_due(world, store, book, _spare(world, book, patience))
+    await protect_due(world, store, book, _spare(world, book, patience))
 
 
 async def renew_due(world: World, store: Store, book: Book, patience: float) -> None:
@@ -186,33 +189,40 @@ def lose(world: World, kept: Kept, why: Loss) -> None:
 
 
 async def evict_due(world: World, store: Store, book: Book, patience: float) -> None:
-    """Evict what was abandoned (rule 5)."""
+    """Evict what was abandoned, all of it in one batch (rule 5)."""
     now = world.now()
-    for one in [one for one in list(book.abandoned.values()) if one.due <= now]:
+    due = [one for one in list(book.abandoned.values()) if one.due <= now]
+    if not due:
+        return
+    for one in due:
         one.due = now + RETRY
-        try:
-            done = await _evict_once(world, store, one, patience)
-        except StoreError:
-            done = one.forgotten <= now
-        if done:
-            book.abandoned.pop(one.token, None)
+    server = -math.inf
+    try:
+        if any(one.evicted for one in due):
+            server = await store.ping(within=patience)
+            world.learn(now, server)
+        ready = [one for one in due if not one.evicted or server > one.not_after]
+        verdicts = await store.batch([Evict(one.key, one.token, one.slots) for one in ready], within=patience)
+    except StoreError:
+        for one in due:
+            if one.forgotten <= now:
+                _forget(book, one)
+        return
+    for one, verdict in zip(ready, verdicts, strict=True):
+        if isinstance(verdict, StoreError):
+            continue
+        if one.evicted or one.not_after == 0:
+            _forget(book, one)
+        one.evicted = True
+    known = world.server_now()
+    for one in due:
+        if one.evicted and known is not None:
+            one.due = max(world.now(), now + one.not_after - known) + 0.001
 
 
-async def _evict_once(world: World, store: Store, one: Abandoned, patience: float) -> bool:
-    """Evict one token as far as that can be done now; True if nothing of it can come any more."""
-    if one.evicted:
-        sent = world.now()
-        server = await store.ping(within=patience)
-        world.learn(sent, server)
-        one.due = sent + one.not_after - server + 0.001
-        if server <= one.not_after:
-            return False
-    await store.evict(one.key, one.token, slots=one.slots, within=patience)
-    if one.evicted or one.not_after == 0:
-        return True
-    one.evicted = True
-    one.due = world.now() + max(0.0, one.not_after - (world.server_now() or 0.0))
-    return False
+def _forget(book: Book, one: Abandoned) -> None:
+    if book.abandoned.get(one.token) is one:  # abandoned once more meanwhile, it has a new entry
+        del book.abandoned[one.token]
 
 
 async def protect_due(world: World, store: Store, book: Book, patience: float) -> None:
@@ -234,6 +244,11 @@ async def protect_due(world: World, store: Store, book: Book, patience: float) -
             kept.place.deadline = deadline(mine.sent, answer.ttl)
             kept.due = mine.sent + answer.ttl / 3
             world.tell(Protected(kept.key, answer.fence))
+
+
+def _spare(world: World, book: Book, patience: float) -> float:
+    due = min((kept.due for kept in list(book.kept.values()) if kept.grant), default=math.inf)
+    return min(patience, max(due - world.now(), LEAST))
 
 
 def _ttl(kept: Kept, now: float) -> float:
