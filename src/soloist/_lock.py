@@ -88,7 +88,9 @@ class _AnyHold(Generic[D]):
             return False
         self._released = True
         self._desk.remove(self._kept)
-        self._desk.here.pop((self._owner, self.key), None)
+        here = self._desk.here.get((self._owner, self.key))
+        if here is not None and here[0] is self._kept:  # lost, it may have been taken anew
+            del self._desk.here[self._owner, self.key]
         return True
 
     def __del__(self) -> None:
@@ -221,6 +223,20 @@ class _AnyLock(Generic[D, H]):
 
             kept.on_lost = lost
 
+    def _left(self, owner: object) -> H:
+        """The hold of the `with` block that ends. A generator may be ended by another thread or task than it was begun by."""
+        if owner not in self._entered and len(self._entered) == 1:
+            owner = next(iter(self._entered))
+        entered = self._entered.get(owner)
+        if entered is None:
+            raise RuntimeError(
+                f"a `with` block on {self.key!r} ends in another thread or task than it began: use `with lock.acquire() as hold`"
+            )
+        hold = entered.pop()
+        if not entered:
+            del self._entered[owner]
+        return hold
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} lease={self._terms.lease:g} wait={self._wait:g}>"
 
@@ -267,11 +283,7 @@ class Lock(_AnyLock[Keeper, Hold]):
         return hold
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        owner = threading.current_thread()
-        entered = self._entered[owner]
-        hold = entered.pop()
-        if not entered:
-            del self._entered[owner]
+        hold = self._left(threading.current_thread())
         hold.__exit__(kind, error, trace)
 
 
@@ -317,11 +329,7 @@ class AsyncLock(_AnyLock[AsyncKeeper, AsyncHold]):
         return hold
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        owner = _this_task()
-        entered = self._entered[owner]
-        hold = entered.pop()
-        if not entered:
-            del self._entered[owner]
+        hold = self._left(_this_task())
         await hold.__aexit__(kind, error, trace)
 
 
