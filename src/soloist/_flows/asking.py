@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from soloist.contract import Grant, Late
-from soloist.errors import OutcomeUnknown, StoreUnavailable
+from soloist.errors import ConfigError, OutcomeUnknown, StoreUnavailable, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -77,9 +77,14 @@ async def claim_surely(
             if each <= 0:
                 break
         if down := world.outage():
+            if before:  # an earlier attempt may have been done, and `StoreUnavailable` would deny it
+                reason = down
+                break
             raise down
         try:
-            not_after = await server_now(world, store, within=each) + each  # rule 2
+            not_after = await server_now(world, store, within=each)
+            each = min(each, max(ends - world.now(), 0.001))  # rule 4: to ask for the time took some
+            not_after += each  # rule 2
             mine.sent, mine.may_land_until = world.now(), max(before, not_after)
             answer = await store.claim(
                 wish.key,
@@ -99,10 +104,15 @@ async def claim_surely(
         except StoreUnavailable as down:  # rule 3
             mine.may_land_until = before
             if isinstance(reason, StoreUnavailable):
+                if before:
+                    break
                 world.failed(down)
                 raise
             reason = down
             continue
+        except (ConfigError, TooLarge):  # refused: this attempt can't land
+            mine.may_land_until = before
+            raise
         world.learn(mine.sent, answer.now)
         if isinstance(answer, Grant) and world.now() >= deadline(mine.sent, answer.ttl):  # rule 5
             continue
@@ -113,7 +123,8 @@ async def claim_surely(
         f"the store didn't say whether {wish.key!r} was claimed, in {within:g} s: {reason or 'its answers came too late'}. "
         "If it was, it will be freed as soon as the store answers; try again"
     )
-    world.failed(error)
+    if world.outage() is None:
+        world.failed(error)
     raise error from reason
 
 
@@ -137,6 +148,8 @@ async def twice(world: World, ask: Ask[T], *, within: float) -> tuple[T, bool]:
         except (OutcomeUnknown, StoreUnavailable) as error:
             if last_try:
                 world.failed(error)
+                if unknown and not isinstance(error, OutcomeUnknown):
+                    raise OutcomeUnknown(f"the store didn't say whether it was done: {error}") from error
                 raise
             unknown = isinstance(error, OutcomeUnknown)
     raise AssertionError("the second try returns or raises")

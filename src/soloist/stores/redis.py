@@ -1,0 +1,361 @@
+"""Redis and Valkey: `redis://host:port/db`, `rediss://…`, `unix:///path?db=0`.
+
+A hold is a string whose PX is the lease itself: `GET` and `TTL` tell an operator the truth, and `DEL` is legal. Keys lie in 256
+buckets, b1 = crc32(key) % 256 in hex; the kind stands before the first colon after `}`, so no user's key meets another kind:
+
+    so:{b1}:report:42      1 r 1763500800000123 9f1c/77aa {"host":"w1"}     format, state, fence, token, info
+    so:{b1}2:report:42     the same: slot 2 of a semaphore (slot 0 has the lock's own name)
+    so:{b1}                ZSET `slot:key` -> end in ms: the index; '' -> minus the last fence: the counter
+    so:{b1}w:report:42     LIST, only while a baton lies there: `slot fence token end`
+
+State is p, q, r or k, in capitals while somebody waits (until when stands behind the token). `-` before a token: the record is
+empty, and remembers it. b is a baton, a hold of one second that nobody has renewed. More in `_redis/record.lua`.
+
+Claim    1. too late? 2. read every slot: ours already, as it stands; the expected token's; one of our owner's; vacant
+         3. fence = max(counter + 1, µs), SET PXAT, ZADD; or refused: leave the mark of a waiter for 2.5 s
+Renew    PEXPIREAT, only to a later end (but for `kept`), and ZADD, which heals the index; SET where state or info are new
+Release  DEL and ZREM; with `keep` an empty record; if somebody waits a baton, pushed to whoever is longest blocked in BLPOP
+Wait     BLPOP on a connection of its own. Who pops holds the key; a claim that finds the baton still lying there takes it
+Clock    the server's TIME, in integer µs. A fence counts from it, so it survives even an operator's DEL of the index
+Traps    BLPOP ends 2 to 91 ms late: `wait` asks 100 ms less. `..` rounds a large number in Lua. TIME goes on within a script,
+         expiry doesn't. A restart or SCRIPT FLUSH forgets scripts: NOSCRIPT is answered by sending the text, once
+"""
+
+from __future__ import annotations
+
+import re
+from json import JSONEncoder, loads
+from math import ceil, inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+from zlib import crc32
+
+from soloist.contract import Busy, Capabilities, Evict, Gone, Grant, Holder, Last, Late, Look, Page, Release, Renew, Store
+from soloist.errors import ConfigError, StoreError, StoreUnavailable, TooLarge
+from soloist.stores._redis.options import parse
+from soloist.stores._redis.replies import Refusal
+from soloist.stores._redis.scripts import CLAIM, LISTING, LOOK, RELEASE, RENEW, Script, pack
+from soloist.stores._redis.wire import BlockingWire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from soloist.contract import Claimed, Info, Line, Opaque, Renewed, State, Verdict
+    from soloist.stores._redis.aio import AsyncWire
+
+MAX_INFO = 64 * 1024
+CHUNK = 200
+"""Lines of a batch in one trip: more would keep the server from others for milliseconds."""
+
+CAPABILITIES = Capabilities(
+    fence="strict",
+    push="baton",
+    listing=True,
+    slots=True,
+    refuses_late=True,
+    remembers_last=True,
+    shortest_ttl=0.1,
+    longest_ttl=10 * 365 * 86400,
+    late_by=0,
+    max_record=MAX_INFO,
+    linearizable="on one server, while it keeps its data",
+    failover="after the failover of an asynchronous replica two may hold a key; the fence tells who is right, if the servers' clocks agree",
+    needs="Redis 6.2 or newer, or Valkey; no Cluster; maxmemory-policy noeviction; the rights to run scripts on `<namespace>:*`",
+)
+
+LETTERS: dict[State, str] = {"publishing": "p", "queued": "q", "running": "r", "kept": "k"}
+STATES: dict[str, State] = {"p": "publishing", "q": "queued", "r": "running", "k": "kept", "b": "running"}
+BUSY, GRANTED, GONE = 0, 1, 2
+
+
+class Request(NamedTuple):
+    """A script's call, and what its reply means."""
+
+    script: Script
+    bucket: bytes
+    arguments: tuple[str | bytes | int, ...]
+    decode: Callable[[Any], Any]
+
+
+class RedisStore(Store):
+    """One Redis or Valkey server."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, wire: BlockingWire | AsyncWire, namespace: str) -> None:
+        self._wire = wire
+        prefix = quote(namespace, safe=NAMESPACE)
+        self._buckets = [f"{prefix}:{{{number:02x}}}".encode() for number in range(256)]
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self._wire.where!r})"
+
+    async def claim(
+        self,
+        key: str,
+        token: str,
+        ttl: float,
+        *,
+        info: Info,
+        state: State = "running",
+        expect: str | None = None,
+        not_after: float | None = None,
+        slots: int = 1,
+        will_wait: bool = False,
+        within: float = 3,
+    ) -> Claimed:
+        """See `Store.claim`."""
+        bucket, name = self._place(key)
+        until = "" if not_after is None else round(not_after * 1e6)
+        arguments: tuple[str | bytes | int, ...] = (name, _word(token), ceil(ttl * 1e6), LETTERS[state], _encoded(info), until)
+        if slots != 1 or will_wait or expect is not None:
+            arguments += (slots, int(will_wait)) if expect is None else (slots, int(will_wait), _word(expect))
+        reply = await self._run(CLAIM, bucket, arguments, within)
+        if isinstance(reply, int):
+            return Grant(key, token, reply, None, 0, ttl, reply / 1e6)
+        return Late(reply[1] / 1e6) if len(reply) == 2 and reply[0] > GONE else _answered(reply, key, token, ttl)
+
+    async def renew(
+        self, grant: Grant, ttl: float, *, state: State | None = None, info: Info | None = None, within: float = 3
+    ) -> Renewed:
+        """See `Store.renew`."""
+        return await self._do(self._renewal(grant, ttl, state, info), within)  # type: ignore[no-any-return]  # its decoder's type
+
+    async def release(self, grant: Grant, keep: float = 0, last: Last | None = None, *, within: float = 3) -> bool:
+        """See `Store.release`."""
+        return await self._do(self._giving_back(grant, keep, last), within)  # type: ignore[no-any-return]  # its decoder's type
+
+    async def evict(self, key: str, token: str, *, slots: int = 1, within: float = 3) -> bool:
+        """See `Store.evict`."""
+        return await self._do(self._eviction(key, token, slots), within)  # type: ignore[no-any-return]  # its decoder's type
+
+    async def look(self, key: str, *, slots: int = 1, within: float = 3) -> tuple[Holder, ...]:
+        """See `Store.look`."""
+        return await self._do(self._looking(key, slots), within)  # type: ignore[no-any-return]  # its decoder's type
+
+    async def batch(self, lines: Sequence[Line], *, within: float = 3) -> tuple[Verdict, ...]:
+        """See `Store.batch`. One trip for each 200 lines."""
+        verdicts: list[Verdict] = []
+        ends = monotonic() + within
+        for start in range(0, len(lines), CHUNK):
+            verdicts += await self._chunk(lines[start : start + CHUNK], ends - monotonic())
+        return tuple(verdicts)
+
+    async def listing(self, prefix: str, cursor: str | None = None, limit: int = 100, *, within: float = 3) -> Page:
+        """See `Store.listing`. Two trips, or a few more where the prefix is rare; the shared keyspace is never walked."""
+        ends = monotonic() + within
+        bucket, after = (int(cursor[:2], 16), cursor[2:]) if cursor else (0, "")
+        sizes = _all(await self._wire.ask_all([pack((b"ZCARD", name)) for name in self._buckets], within), self._meaning)
+        ahead = [number for number in range(bucket, 256) if sizes[number] > 1]  # the counter is a member, too
+        found: list[tuple[int, bytes, Holder]] = []
+        budget = limit
+        while ahead and len(found) <= limit:
+            now: list[int] = []
+            while ahead and (not now or sum(sizes[number] for number in now) < budget):
+                now.append(ahead.pop(0))
+            budget *= 2
+            for number, rows in zip(now, await self._members(now, prefix, (bucket, after), limit + 1, ends - monotonic()), strict=True):
+                found += [(number, member, _listed(member, left, record)) for member, left, record in _threes(rows)]
+        page = tuple(holder for _, _, holder in found[:limit])
+        if len(found) <= limit:
+            return Page(page, None)
+        number, member, _ = found[limit - 1]
+        return Page(page, f"{number:02x}{member.decode('utf-8', 'surrogatepass')}")
+
+    async def wait(self, key: str, seen: Opaque, *, within: float = 3) -> Grant | None:
+        """See `Store.wait`. Returns a tenth of a second before `within` is over, and after two seconds at the latest."""
+        assert isinstance(seen, float)
+        bucket, name = self._place(key)
+        try:
+            entry = await self._wire.pop(bucket + b"w:" + name, within)
+        except Refusal as refused:
+            raise self._meaning(refused, bucket) from refused
+        if entry is None:
+            return None
+        slot, fence, token, until = entry.decode().split(" ")
+        return Grant(key, token, int(fence), None, int(slot), int(until) / 1000 - seen, seen)
+
+    async def ping(self, *, within: float = 3) -> float:
+        """See `Store.ping`."""
+        try:
+            seconds, micros = await self._wire.ask(pack((b"TIME",)), within)
+        except Refusal as refused:
+            raise self._meaning(refused) from refused
+        return int(seconds) + int(micros) / 1e6
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        await self._wire.close()
+
+    def _place(self, key: str) -> tuple[bytes, bytes]:
+        name = key.encode("utf-8", "surrogatepass")
+        return self._buckets[crc32(name) & 255], name
+
+    def _renewal(self, grant: Grant, ttl: float, state: State | None, info: Info | None) -> Request:
+        bucket, name = self._place(grant.key)
+        arguments = (name, _word(grant.token), grant.slot, ceil(ttl * 1e6), LETTERS[state] if state else "")
+        if info is not None:
+            arguments += ("1", _encoded(info))
+        return Request(RENEW, bucket, arguments, lambda reply: _answered(reply, grant.key, grant.token, ttl))
+
+    def _giving_back(self, grant: Grant, keep: float, last: Last | None) -> Request:
+        bucket, name = self._place(grant.key)
+        arguments: tuple[str | bytes | int, ...] = (name, _word(grant.token), grant.slot, grant.slot)
+        if keep > 0:
+            arguments += (ceil(keep * 1e6), *((LETTERS[last.state], _word(last.token)) if last else ()))
+        return Request(RELEASE, bucket, arguments, bool)
+
+    def _eviction(self, key: str, token: str, slots: int) -> Request:
+        bucket, name = self._place(key)
+        return Request(RELEASE, bucket, (name, _word(token), 0, slots - 1), bool)
+
+    def _looking(self, key: str, slots: int) -> Request:
+        bucket, name = self._place(key)
+        return Request(LOOK, bucket, (name, slots), lambda reply: tuple(_holder(key, *row) for row in _threes(reply)))
+
+    def _requested(self, line: Line) -> Request:
+        match line:
+            case Renew(grant, ttl, state, info):
+                return self._renewal(grant, ttl, state, info)
+            case Release(grant, keep, last):
+                return self._giving_back(grant, keep, last)
+            case Evict(key, token, slots):
+                return self._eviction(key, token, slots)
+            case Look(key, slots):
+                return self._looking(key, slots)
+
+    async def _do(self, request: Request, within: float) -> Any:
+        return request.decode(await self._run(request.script, request.bucket, request.arguments, within))
+
+    async def _run(self, script: Script, bucket: bytes, arguments: tuple[str | bytes | int, ...], within: float) -> Any:
+        try:
+            return await self._wire.ask(script.call(bucket, *arguments), within)
+        except Refusal as refused:
+            if not refused.text.startswith("NOSCRIPT"):
+                raise self._meaning(refused, bucket) from refused
+        try:
+            return await self._wire.ask(script.sent(bucket, *arguments), within)
+        except Refusal as refused:
+            raise self._meaning(refused, bucket) from refused
+
+    async def _chunk(self, lines: Sequence[Line], within: float) -> list[Verdict]:
+        """Some lines in one trip. The first call of each script carries its text, so that none is missing half-way."""
+        verdicts: list[Any] = [None] * len(lines)
+        asked: list[tuple[int, Request]] = []
+        packed: list[bytes] = []
+        known: set[Script] = set()
+        for number, line in enumerate(lines):
+            try:
+                request = self._requested(line)
+            except TooLarge as error:
+                verdicts[number] = error
+                continue
+            write = request.script.call if request.script in known else request.script.sent
+            known.add(request.script)
+            asked.append((number, request))
+            packed.append(write(request.bucket, *request.arguments))
+        if within <= 0:
+            return [StoreUnavailable(f"{self._wire.where}: the batch's time was up before this line was sent")] * len(lines)
+        for (number, request), reply in zip(asked, await self._wire.ask_all(packed, within), strict=True):
+            if isinstance(reply, Refusal):
+                error = self._meaning(reply, request.bucket)
+                verdicts[number] = StoreUnavailable(str(error)) if isinstance(error, ConfigError) else error
+            else:
+                verdicts[number] = reply if isinstance(reply, StoreError) else request.decode(reply)
+        return verdicts
+
+    async def _members(self, numbers: list[int], prefix: str, start: tuple[int, str], limit: int, within: float) -> list[Any]:
+        def packed(number: int, *, text: bool) -> bytes:
+            after = start[1].encode("utf-8", "surrogatepass") if number == start[0] else b""
+            write = LISTING.sent if text else LISTING.call
+            return write(self._buckets[number], prefix.encode("utf-8", "surrogatepass"), after, limit)
+
+        requests = [packed(number, text=not position) for position, number in enumerate(numbers)]
+        return _all(await self._wire.ask_all(requests, max(within, 0.01)), self._meaning)
+
+    def _meaning(self, refused: Refusal, bucket: bytes = b"") -> Exception:
+        return refused.meaning(self._wire.where, bucket.decode())
+
+
+NAMESPACE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`|~"
+SAFE = NAMESPACE + "{}"
+_safe = re.compile(r"[!-$&-,.-~][!-$&-~]*").fullmatch
+_json = JSONEncoder(separators=(",", ":")).encode
+
+
+def _word(token: str) -> str:
+    """The token as one word of a record: without spaces, and with no `-` before it."""
+    if _safe(token):
+        return token
+    word = quote(token, SAFE, errors="surrogatepass")
+    return "%2D" + word[1:] if word[:1] == "-" else word
+
+
+def _encoded(info: Info) -> str:
+    if not info:
+        return ""
+    text = _json(dict(info))
+    if len(text) > MAX_INFO:
+        raise TooLarge(f"the holder's info has {len(text)} bytes, Redis is given {MAX_INFO} at most: shorten it", size=len(text), limit=MAX_INFO)
+    return " " + text
+
+
+def _answered(reply: list[Any], key: str, token: str, ttl: float) -> Grant | Busy | Gone:
+    code, micros, *rest = reply
+    now = micros / 1e6
+    if code == GRANTED:
+        fence, slot, left, *memory = rest
+        return Grant(key, token, int(fence), None, slot, ttl if left < 0 else left / 1000, now, _last(memory[0]) if memory else None)
+    if code == BUSY:
+        return Busy(tuple(_holder(key, *row) for row in _threes(rest)), now, now)
+    return Gone(*(_last(rest[0]) if rest else (None, None)), now)
+
+
+def _threes(flat: list[Any]) -> Sequence[tuple[Any, Any, Any]]:
+    return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
+
+
+def _holder(key: str, slot: int, left: int, record: bytes) -> Holder:
+    state, fence, token, info = _record(record)
+    return Holder(key, slot, token, fence, inf if left < 0 else left / 1000, state, info)
+
+
+def _listed(member: bytes, left: int, record: bytes) -> Holder:
+    slot, _, name = member.partition(b":")
+    return _holder(name.decode("utf-8", "surrogatepass"), int(slot), left, record)
+
+
+def _last(record: bytes) -> Last:
+    state, _, token, _ = _record(record)
+    return Last(token, state)
+
+
+def _record(record: bytes) -> tuple[State, int, str, Info]:
+    """Its parts; the token of an empty one without its `-`."""
+    _, letter, fence, rest = record.decode().split(" ", 3)
+    word, _, info = rest.partition(" ")
+    if letter.isupper():
+        info = info.partition(" ")[2]
+    word = word.removeprefix("-")
+    token = unquote(word, errors="surrogatepass") if "%" in word else word
+    return STATES[letter.lower()], int(fence), token, {} if letter in "bB" or not info else loads(info)
+
+
+def _all(replies: list[Any], meaning: Callable[[Refusal], Exception]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, Refusal):
+            raise meaning(reply)
+        if isinstance(reply, StoreError):
+            raise reply
+    return replies
+
+
+def connect(url: str, namespace: str, *, aio: bool) -> RedisStore:
+    """The store of this URL. Nothing is sent, and no connection opened, before it is asked something."""
+    options = parse(url)
+    if not aio:
+        return RedisStore(BlockingWire(options), namespace)
+    from soloist.stores._redis.aio import AsyncWire
+
+    return RedisStore(AsyncWire(options), namespace)

@@ -1,0 +1,1 @@
+"""What tests are made of: the contract that every store runs, the simulator, a bad line."""

@@ -1,0 +1,86 @@
+"""The table of what was proved: cases per rule, store and world.
+
+A rule of which no case ran on a store must be explained by what the store declares, and so must every case that was skipped:
+`capability: x` by its capabilities, `hook: x` by its subject's `without`. Anything else fails the run.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from soloist import contract
+
+RULES = {int(number): " ".join(text.split()) for number, text in re.findall(r"^(\d+)\. +(.+?)[.:;(]", contract.__doc__ or "", re.MULTILINE)}
+CITED = re.compile(r"\ARules? ((?:\d+(?:, | and )?)+)")
+WORLDS = ("blocking", "asyncio")
+WIDTH = 46
+
+
+def rules_of(item: pytest.Function) -> list[int]:
+    """The rules that a case cites."""
+    cited = CITED.match(item.function.__doc__ or "")
+    return [int(number) for number in re.findall(r"\d+", cited.group(1))] if cited else []
+
+
+def explained(item: pytest.Function, reason: str) -> bool:
+    """Whether what a store or its subject declares is the reason of a skip."""
+    kind, _, name = reason.removeprefix("Skipped: ").partition(": ")
+    if kind == "capability":
+        return getattr(item.funcargs["store"].capabilities, name) in (False, "", "none", None)
+    return kind == "hook" and name in item.funcargs["ask"].subject.without
+
+
+class Matrix:
+    """Gathers every report, in the process that prints."""
+
+    def __init__(self, stores: Iterable[str]) -> None:
+        self.columns = [(store, world) for store in stores for world in WORLDS]
+        self.cells: dict[tuple[int, str, str], Counter[str]] = {}
+        self.wrong: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a case: passed, failed, or skipped with or without a reason that counts."""
+        facts = dict(report.user_properties)
+        if "rules" not in facts or (report.when != "call" and report.passed):
+            return
+        outcome = "explained" if report.skipped and facts.get("explained") else report.outcome
+        if outcome == "skipped":
+            self.wrong.append(f"{report.nodeid} was skipped: {facts.get('reason')}")
+        if not facts["rules"]:
+            self.wrong.append(f"{report.nodeid} cites no rule")
+        for rule in facts["rules"]:
+            self.cells.setdefault((rule, facts["store"], facts["world"]), Counter())[outcome] += 1
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """An empty cell fails the run."""
+        for rule in RULES:
+            for store, world in self.columns:
+                cell = self.cells.get((rule, store, world), Counter())
+                if not cell["passed"] and not (cell and set(cell) == {"explained"}):
+                    self.wrong.append(f"rule {rule} is proved by no case on {store}, {world}")
+        if self.wrong and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table, and what is wrong with it."""
+        terminalreporter.section("cases per rule, store and world (+n: skipped, as declared)")
+        for line in self.lines():
+            terminalreporter.write_line(line)
+        for line in self.wrong:
+            terminalreporter.write_line(line, red=True)
+
+    def lines(self) -> Iterator[str]:
+        """The table."""
+        yield " " * WIDTH + "".join(f"{store:>10}" for store, _ in self.columns)
+        yield " " * WIDTH + "".join(f"{world:>10}" for _, world in self.columns)
+        for rule, text in RULES.items():
+            cells = (self.cells.get((rule, *column), Counter()) for column in self.columns)
+            yield f"{rule:>2} {text[: WIDTH - 4]:<{WIDTH - 3}}" + "".join(f"{shown(cell):>10}" for cell in cells)
+
+
+def shown(cell: Counter[str]) -> str:
+    """A cell: how many cases passed, failed, were skipped."""
+    parts = [str(cell["passed"]), f"!{cell['failed']}" * bool(cell["failed"]), f"?{cell['skipped']}" * bool(cell["skipped"])]
+    return "".join(parts) + f"+{cell['explained']}" * bool(cell["explained"])

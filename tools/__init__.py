@@ -1,0 +1,1 @@
+"""What ./dev runs: nothing here is installed with the project."""
