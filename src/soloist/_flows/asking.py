@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from soloist.contract import Grant, Late
-from soloist.errors import ConfigError, OutcomeUnknown, StoreUnavailable, TooLarge
+from soloist.errors import ConfigError, OutcomeUnknown, StoreError, StoreUnavailable, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -68,7 +68,7 @@ async def claim_surely(
 ) -> Grant | Busy | Gone:
     """Claim, and ask again while the answer is unknown."""
     ends = world.now() + within
-    reason: Exception | None = None
+    reason: StoreError | None = None
     for attempt in range(ATTEMPTS):
         before, each = mine.may_land_until, within / 2  # rule 4
         if attempt:
@@ -77,10 +77,8 @@ async def claim_surely(
             if each <= 0:
                 break
         if down := world.outage():
-            if before:  # an earlier attempt may have been done, and `StoreUnavailable` would deny it
-                reason = down
-                break
-            raise down
+            reason = down
+            break
         try:
             not_after = await server_now(world, store, within=each)
             each = min(each, max(ends - world.now(), 0.001))  # rule 4: to ask for the time took some
@@ -103,13 +101,10 @@ async def claim_surely(
             continue
         except StoreUnavailable as down:  # rule 3
             mine.may_land_until = before
-            if isinstance(reason, StoreUnavailable):
-                if before:
-                    break
-                world.failed(down)
-                raise
-            reason = down
-            continue
+            again, reason = not isinstance(reason, StoreUnavailable), down
+            if again:
+                continue
+            break
         except (ConfigError, TooLarge):  # refused: this attempt can't land
             mine.may_land_until = before
             raise
@@ -119,13 +114,10 @@ async def claim_surely(
         mine.may_land_until = before
         if not isinstance(answer, Late):
             return answer
-    error = OutcomeUnknown(
-        f"the store didn't say whether {wish.key!r} was claimed, in {within:g} s: {reason or 'its answers came too late'}. "
-        "If it was, it will be freed as soon as the store answers; try again"
-    )
+    error = _in_vain(wish.key, mine, within, reason)
     if world.outage() is None:
         world.failed(error)
-    raise error from reason
+    raise error
 
 
 class Ask(Protocol[T_co]):
@@ -165,6 +157,18 @@ async def server_now(world: World, store: Store, *, within: float) -> float:
     known = world.server_now()
     assert known is not None
     return known
+
+
+def _in_vain(key: str, mine: Attempts, within: float, reason: StoreError | None) -> StoreError:
+    """What asking came to: surely nothing, or nobody knows."""
+    if isinstance(reason, StoreUnavailable) and not mine.may_land_until:
+        return reason
+    error = OutcomeUnknown(
+        f"the store didn't say whether {key!r} was claimed, in {within:g} s: {reason or 'its answers came too late'}. "
+        "If it was, it will be freed as soon as the store answers; try again"
+    )
+    error.__cause__ = reason
+    return error
 
 
 async def _pause(world: World, attempt: int, ends: float) -> None:

@@ -126,7 +126,7 @@ async def _settled(world: World, store: Store, terms: Terms, wish: Wish, mine: A
             if isinstance(error, StoreError):
                 return None
             raise
-        if not isinstance(answer, Grant):
+        if not isinstance(answer, Grant) or world.now() >= deadline(now, answer.ttl):
             return None
         kept = _granted(terms, wish.info, Attempts(baton.token, now), answer)
     if mine.may_land_until:
@@ -167,9 +167,8 @@ async def give_back(world: World, store: Store, terms: Terms, kept: Kept) -> boo
     """
     kept.leaving = True
     now, lost = world.now(), kept.place.lost
-    if kept.may_land_until or kept.grant is None:  # rule 2
-        world.abandon(kept.key, kept.token, slots=kept.slots, not_after=kept.may_land_until)
     if kept.grant is None:
+        world.abandon(kept.key, kept.token, slots=kept.slots, not_after=kept.may_land_until)  # rule 2
         world.tell(Released(kept.key, None, ours=False, kept=0))
         return False
     rest = max(kept.since + terms.min_hold - now, 0)
@@ -182,6 +181,8 @@ async def give_back(world: World, store: Store, terms: Terms, kept: Kept) -> boo
                 world.abandon(kept.key, kept.token, slots=kept.slots, not_after=kept.may_land_until)
             world.tell(ReleaseFailed(kept.key, kept.fence, str(error) or type(error).__name__))
             raise
+    if kept.may_land_until and not (ours and rest):  # rule 2; sooner, the keeper's eviction would look like a loss, or end the rest
+        world.abandon(kept.key, kept.token, slots=kept.slots, not_after=kept.may_land_until)
     if not ours:
         lose(world, kept, lost or await _why(store, kept))
     world.tell(Released(kept.key, kept.fence, ours, rest if ours else 0))
@@ -200,8 +201,8 @@ async def _why(store: Store, kept: Kept) -> Loss:
 async def _confirmed(world: World, store: Store, grant: Grant, rest: float, patience: float) -> bool:
     """Release, or keep for the `rest` (rules 5 and 6)."""
     if rest > 0:
-        answer, _ = await twice(world, partial(store.renew, grant, rest, state="kept"), within=patience)
-        return isinstance(answer, Grant)
+        answer, unknown = await twice(world, partial(store.renew, grant, rest, state="kept"), within=patience)
+        return isinstance(answer, Grant) or unknown
     ours, unknown = await twice(world, partial(store.release, grant), within=patience)
     return ours or unknown
 

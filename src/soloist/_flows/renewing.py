@@ -14,12 +14,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from soloist._flows.asking import Attempts, Wish, claim_surely, deadline
 from soloist.contract import Busy, Evict, Gone, Grant, Renew
-from soloist.errors import StoreError, StoreUnavailable
+from soloist.errors import ConfigError, OutcomeUnknown, StoreError, StoreUnavailable
 from soloist.events import Lost, Protected
 
 if TYPE_CHECKING:
@@ -30,6 +31,18 @@ if TYPE_CHECKING:
 
 RETRY = 1.0
 """Seconds between two attempts to reach a silent store, at most."""
+
+RETRY_SHORT = 0.1
+"""The same for a hold that was handed on: it has less than a second."""
+
+AHEAD = 1 / 12
+"""The part of its lease by which a hold is renewed early when another is due: soon all are renewed together."""
+
+AS_GOOD_AS = 1 / 100
+"""A hold whose longest time is nearer to its deadline than this part of its lease has nothing to gain from a renewal."""
+
+SPARE = 0.25
+"""Seconds that a request may take at first that isn't a renewal."""
 
 LEAST = 0.05
 """Seconds that a request gets at least, however near the next renewal is."""
@@ -104,6 +117,8 @@ class Book:
 
     kept: dict[str, Kept] = field(default_factory=dict[str, Kept])
     abandoned: dict[str, Abandoned] = field(default_factory=dict[str, Abandoned])
+    spare: float = SPARE
+    """Seconds that the next request may take that isn't a renewal."""
 
     def abandon(self, now: float, key: str, token: str, slots: int, not_after: float) -> None:
         """Take over what nobody wants any more; see `World.abandon`."""
@@ -119,35 +134,32 @@ class Book:
 
 
 async def tend(world: World, store: Store, book: Book, *, patience: float) -> None:
-    """One round of a keeper: whatever is due now. What isn't a renewal gets no more time than the next renewal leaves."""
+    """One round of a keeper: whatever is due now.
+
+    What isn't a renewal gets no more time than the next renewal leaves; and little, since a hold that is taken meanwhile may
+    be due sooner. If the store is too slow for that, it gets twice as much in the next round.
+    """
     await renew_due(world, store, book, patience)
-    await evict_due(world, store, book, _spare(world, book, patience))
-    await protect_due(world, store, book, _spare(world, book, patience))
+    in_time = await evict_due(world, store, book, _spare(world, book, patience))
+    in_time &= await protect_due(world, store, book, _spare(world, book, patience))
+    book.spare = SPARE if in_time else min(2 * book.spare, patience)
 
 
 async def renew_due(world: World, store: Store, book: Book, patience: float) -> None:
     """Renew the holds whose time has come, and tell of those whose time is up (rules 1 to 4)."""
     now = world.now()
-    due: list[Kept] = []
-    for kept in list(book.kept.values()):
-        if kept.due > now or kept.grant is None:
-            continue
-        if kept.place.lost or kept.place.deadline <= now:
-            lose(world, kept, kept.place.lost or "unknown")
-            book.kept.pop(kept.token, None)
-        elif not kept.renewed or kept.ends <= kept.place.deadline:
-            kept.due = kept.place.deadline
-        else:
-            due.append(kept)
-    if not due:
+    due = _renewable(world, book, now)
+    if all(kept.due > now for kept in due):
         return
     lines = [Renew(kept.grant, _ttl(kept, now), kept.turn_into, kept.info if kept.anonymous else None) for kept in due if kept.grant]
-    within = min(patience, min(line.ttl for line in lines) / 6)
+    within = min(patience, min(line.ttl for line in lines) / 6, *((kept.place.deadline - now) / 2 for kept in due if kept.anonymous))
     verdicts: tuple[Verdict, ...]
     try:
         verdicts = await store.batch(lines, within=within)
     except StoreError as error:
         verdicts = (error,) * len(lines)
+    except ConfigError as wrong:  # a password that was changed, a server that became read-only: no verdict on a hold
+        verdicts = (StoreUnavailable(str(wrong)),) * len(lines)
     for kept, line, verdict in zip(due, lines, verdicts, strict=True):
         if kept.leaving:
             continue
@@ -160,20 +172,38 @@ async def renew_due(world: World, store: Store, book: Book, patience: float) -> 
         world.failed(verdicts[0])  # type: ignore[arg-type]  # all of them are StoreUnavailable, which mypy doesn't conclude
 
 
+def _renewable(world: World, book: Book, now: float) -> list[Kept]:
+    """The holds that are due, or soon are; those whose time is up are lost."""
+    due: list[Kept] = []
+    for kept in list(book.kept.values()):
+        if kept.grant is None or kept.due > now + kept.lease * AHEAD:
+            continue
+        if kept.place.lost or kept.place.deadline <= now:
+            lose(world, kept, kept.place.lost or "unknown")
+            book.kept.pop(kept.token, None)
+        elif not kept.renewed or kept.ends <= kept.place.deadline + kept.lease * AS_GOOD_AS:
+            kept.due = kept.place.deadline
+        else:
+            due.append(kept)
+    return due
+
+
 def judge(world: World, kept: Kept, line: Renew, verdict: Verdict, *, sent: float) -> None:
     """What a renewal's answer means for the hold (rules 2 and 3)."""
     match verdict:
         case Grant():
             kept.grant = verdict
             kept.place.deadline = max(kept.place.deadline, deadline(sent, verdict.ttl))
-            kept.turn_into, kept.anonymous = None, False
+            kept.turn_into = None if kept.turn_into == line.state else kept.turn_into  # it may be newer than the request
+            kept.anonymous = kept.anonymous and line.info is None
             kept.due = sent + min(kept.lease, verdict.ttl) / 3
         case Busy():
             lose(world, kept, "taken")
         case Gone():
             lose(world, kept, "vanished" if verdict.last in {None, kept.token} else "taken")
         case _:
-            kept.due = min(world.now() + min(RETRY, line.ttl / 6), kept.place.deadline)
+            pause = min(RETRY, line.ttl / 6, RETRY_SHORT if kept.anonymous else RETRY)
+            kept.due = min(world.now() + pause, kept.place.deadline)
 
 
 def lose(world: World, kept: Kept, why: Loss) -> None:
@@ -188,36 +218,44 @@ def lose(world: World, kept: Kept, why: Loss) -> None:
         kept.on_lost(why)
 
 
-async def evict_due(world: World, store: Store, book: Book, patience: float) -> None:
-    """Evict what was abandoned, all of it in one batch (rule 5)."""
+async def evict_due(world: World, store: Store, book: Book, patience: float) -> bool:
+    """Evict what was abandoned, all of it in one batch (rule 5); False if the store didn't answer."""
     now = world.now()
     due = [one for one in list(book.abandoned.values()) if one.due <= now]
     if not due:
-        return
+        return True
     for one in due:
         one.due = now + RETRY
-    server = -math.inf
+    verdicts: tuple[Verdict, ...] = ()
     try:
-        if any(one.evicted for one in due):
-            server = await store.ping(within=patience)
-            world.learn(now, server)
-        ready = [one for one in due if not one.evicted or server > one.not_after]
-        verdicts = await store.batch([Evict(one.key, one.token, one.slots) for one in ready], within=patience)
-    except StoreError:
-        for one in due:
-            if one.forgotten <= now:
-                _forget(book, one)
-        return
+        ready = await _ready(world, store, due, patience)
+        if ready:
+            verdicts = await store.batch([Evict(one.key, one.token, one.slots) for one in ready], within=patience)
+    except (StoreError, ConfigError):
+        ready, verdicts = due, (OutcomeUnknown("not evicted"),) * len(due)
     for one, verdict in zip(ready, verdicts, strict=True):
         if isinstance(verdict, StoreError):
-            continue
-        if one.evicted or one.not_after == 0:
+            if one.forgotten <= now:
+                _forget(book, one)
+        elif one.evicted or one.not_after == 0:
             _forget(book, one)
-        one.evicted = True
-    known = world.server_now()
+        else:
+            one.evicted = True
+            one.due = world.now() + max(0.0, one.not_after - (world.server_now() or one.not_after)) + 0.001
+    return not any(isinstance(verdict, StoreError) for verdict in verdicts)
+
+
+async def _ready(world: World, store: Store, due: list[Abandoned], patience: float) -> list[Abandoned]:
+    """Those that can be evicted now: for the first time, or since a reply says that nothing of them can land any more."""
+    if not any(one.evicted for one in due):
+        return due
+    sent = world.now()
+    server = await store.ping(within=patience)
+    world.learn(sent, server)
     for one in due:
-        if one.evicted and known is not None:
-            one.due = max(world.now(), now + one.not_after - known) + 0.001
+        if one.evicted and server <= one.not_after:
+            one.due = sent + one.not_after - server + 0.001
+    return [one for one in due if not one.evicted or server > one.not_after]
 
 
 def _forget(book: Book, one: Abandoned) -> None:
@@ -225,16 +263,17 @@ def _forget(book: Book, one: Abandoned) -> None:
         del book.abandoned[one.token]
 
 
-async def protect_due(world: World, store: Store, book: Book, patience: float) -> None:
-    """Claim the keys of degraded runs (rule 6)."""
-    now = world.now()
+async def protect_due(world: World, store: Store, book: Book, patience: float) -> bool:
+    """Claim the keys of degraded runs (rule 6); False if the store didn't answer."""
+    now, in_time = world.now(), True
     for kept in [kept for kept in list(book.kept.values()) if kept.grant is None and kept.due <= now]:
-        kept.due = now + RETRY
-        mine = Attempts(kept.token, may_land_until=kept.may_land_until)
-        try:
-            answer = await claim_surely(world, store, Wish(kept.key, _ttl(kept, now), kept.info, kept.slots), mine, within=patience)
-        except StoreError:
+        kept.due = now + RETRY if kept.ends > now else math.inf
+        if kept.ends <= now:
             continue
+        mine, answer = Attempts(kept.token, may_land_until=kept.may_land_until), None
+        try:
+            with suppress(StoreError, ConfigError):
+                answer = await claim_surely(world, store, Wish(kept.key, _ttl(kept, now), kept.info, kept.slots), mine, within=patience)
         finally:
             kept.may_land_until = mine.may_land_until
         if kept.leaving:
@@ -244,11 +283,13 @@ async def protect_due(world: World, store: Store, book: Book, patience: float) -
             kept.place.deadline = deadline(mine.sent, answer.ttl)
             kept.due = mine.sent + answer.ttl / 3
             world.tell(Protected(kept.key, answer.fence))
+        in_time &= answer is not None
+    return in_time
 
 
 def _spare(world: World, book: Book, patience: float) -> float:
     due = min((kept.due for kept in list(book.kept.values()) if kept.grant), default=math.inf)
-    return min(patience, max(due - world.now(), LEAST))
+    return min(patience, book.spare, max(due - world.now(), LEAST))
 
 
 def _ttl(kept: Kept, now: float) -> float:
