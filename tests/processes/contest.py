@@ -115,7 +115,7 @@ class Contest:
 
     def sections(self) -> int:
         """How many sections there were so far."""
-        return sum(path.read_bytes().count(b'"wrote"') for path in self.directory.glob("*.jsonl"))
+        return sum(path.read_bytes().count(b"\n") for path in self.directory.glob("*.register"))
 
     def history(self) -> list[Line]:
         """All lines of all processes, in the order of their clock. Who died while asking may have got the key."""
@@ -126,6 +126,8 @@ class Contest:
             if written and written[-1]["what"] == "asking" and (at := died.get(written[-1]["who"])):
                 lines.append({**written[-1], "what": "asked", "at": at})
             lines += [line for line in written if line["what"] != "asking"]
+        for path in self.directory.glob("*.register"):
+            lines += map(json.loads, path.read_text().splitlines())
         return sorted(lines, key=when)
 
 

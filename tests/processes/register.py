@@ -1,44 +1,54 @@
-"""A counter in a file that refuses smaller fences: what a lock's users write to, outside every store."""
+"""A counter in a file that refuses smaller fences: what a lock's users write to, outside every store.
+
+The file is its own history: a line per attempt, appended by one `write`, so that a process killed at any moment has either
+written or not.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from soloist._world import boottime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
+
+TAIL = 65536
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[tuple[list[int], Callable[[list[int]], None]]]:
-    with path.open("a+") as file:
+def _locked(path: Path) -> Iterator[int]:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    try:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        text = file.read()
+        yield file
+    finally:
+        os.close(file)
 
-        def write(state: list[int]) -> None:
-            file.seek(0)
-            file.truncate()
-            file.write(json.dumps(state))
-            file.flush()
 
-        yield (json.loads(text) if text else [0, 0]), write
+def _state(file: int) -> tuple[int, int]:
+    """The greatest fence and the value."""
+    size = os.fstat(file).st_size
+    lines = os.pread(file, TAIL, max(0, size - TAIL)).splitlines()
+    accepted = [line for line in lines if b'"ours": true' in line and line.startswith(b"{")]
+    last = json.loads(accepted[-1]) if accepted else {"fence": 0, "value": 0}
+    return last["fence"], last["value"]
 
 
 def read(path: Path) -> int:
     """Its value."""
-    with _locked(path) as (state, _):
-        return state[1]
+    with _locked(path) as file:
+        return _state(file)[1]
 
 
-def write(path: Path, fence: int, value: int, tell: Callable[[bool], None]) -> bool:
-    """Set it, unless a greater fence was here; `tell` is called before anybody else can look."""
-    with _locked(path) as (state, put):
-        accepted = fence >= state[0]
-        if accepted:
-            put([fence, value])
-        tell(accepted)
+def write(path: Path, facts: dict[str, Any]) -> bool:
+    """Set it to `facts["value"]`, unless a fence greater than `facts["fence"]` was here."""
+    with _locked(path) as file:
+        accepted = facts["fence"] >= _state(file)[0]
+        os.write(file, json.dumps({"at": boottime(), "what": "wrote", **facts, "ours": accepted}).encode() + b"\n")
         return accepted

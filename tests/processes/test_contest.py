@@ -44,7 +44,7 @@ def test_no_update_is_lost_whoever_is_killed_or_stopped(url, size, tmp_path, cap
     assert check(history) == []
     for key in KEYS:
         accepted = sum(line["ours"] for line in written if line["key"] == key)
-        assert register.read(tmp_path / f"{key}.counter") == accepted
+        assert register.read(tmp_path / f"{key}.register") == accepted
 
 
 @pytest.mark.long

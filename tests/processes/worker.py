@@ -77,14 +77,10 @@ class Worker:
         self.told.clear()
         facts: dict[str, Any] = {"key": hold.key, "slot": grant.slot, "limit": 1, "fence": grant.fence, "renewed": True}
         self.note("acquired", token=grant.token, call=call, lease=LEASE, deadline=self.deadline(hold), **facts)
-        path = self.directory / f"{hold.key}.counter"
+        path = self.directory / f"{hold.key}.register"
         before = register.read(path)
         self.work(hold, grant.token)
-
-        def tell(accepted: bool) -> None:
-            self.note("wrote", key=hold.key, fence=grant.fence, read=before, value=before + 1, ours=accepted)
-
-        register.write(path, grant.fence or 0, before + 1, tell)
+        register.write(path, {"who": self.name, "key": hold.key, "fence": grant.fence or 0, "read": before, "value": before + 1})
         self.page[self.number] = 0
         self.note("releasing", token=grant.token, deadline=self.deadline(hold))
         if hold.lost is None:
