@@ -7,7 +7,8 @@
 1. Every wait is for an event, with a deadline that only a broken machine meets. Nothing relies on an amount of time.
 2. Signals set a flag, and the one place that waits looks at it: so Ctrl-C, at any time, ends the workers and removes the folder.
 3. A moment is read on a clock that all processes of this host share. "Gives back" is stamped before the hold's last check.
-4. The summary is computed from the history alone, after the end. The exit status is 1 if any line of it is false.
+4. The summary is computed from the history alone, after the end, by `soloist.testing.checker` as far as it knows a rule.
+   The exit status is 1 if any line of it is false.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 import logging
 import os
 import queue
-import selectors
+import select
 import shutil
 import signal
 import sqlite3
@@ -30,10 +31,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from soloist import Hold, LockLost, NotAcquired, Soloist, SoloistError
+from soloist.testing.checker import Line, check
 
 KEY = "report:42"
 LEASE = 3.0
@@ -45,9 +46,10 @@ BROKEN = 60.0  # seconds after which a wait is given up
 FIELDS = {
     "at": "seconds since the demo began, on a clock that all processes share",
     "who": "the process that says it; the stage for what it does to one",
-    "what": "ready, asks, acquired, refused, wrote, write refused, gives back, told, lost, killed, stopped, continued",
-    "fence": "the hold's fencing token",
-    "seconds": "asks: how long it will wait; acquired: how long it waited; lost: since when, as far as it can tell",
+    "what": "ready, asks, acquired, refused, wrote, write refused, gives back, given back, told, lost, killed, stopped, continued",
+    "fence, token": "of the hold; where one is refused, of whoever has the key",
+    "seconds": "asks: how long it will wait; acquired, refused: how long it took; lost: since when, as far as it can tell",
+    "value": "the counter in the register: what was written, or would have been",
     "text": "what the library said",
 }
 
@@ -67,21 +69,18 @@ class Event:
     fence: int = 0
     seconds: float = 0.0
     text: str = ""
+    token: str = ""
+    value: int = 0
 
 
-def write(register: Path, fence: int, value: str) -> int:
-    """Write under a fence; answers the highest fence so far, and nothing was written if that is higher than ours."""
+def write(register: Path, fence: int) -> tuple[float, int, int]:
+    """Count one up under a fence: when that was, the highest fence so far, and the count. Under a smaller one nothing is written."""
     with register.open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        highest = max(fences_of(register), default=0)
+        highest, count = max((tuple(map(int, line.split())) for line in register.read_text(encoding="utf-8").splitlines()), default=(0, 0))
         if fence >= highest:
-            file.write(f"{fence} {value}\n")
-        return max(fence, highest)
-
-
-def fences_of(register: Path) -> list[int]:
-    """The fences under which it was written to, oldest first."""
-    return [int(line.partition(" ")[0]) for line in register.read_text(encoding="utf-8").splitlines()]
+            file.write(f"{fence} {count + 1}\n")
+        return clock(), max(fence, highest), count + 1
 
 
 class Worker:
@@ -93,14 +92,16 @@ class Worker:
         self.lock = Soloist(f"sqlite:///{folder / 'locks.db'}").lock(KEY, lease=LEASE, on_lost=self.told)
         self.hold: Hold | None = None
 
-    def say(self, what: str, *, at: float | None = None, fence: int = 0, seconds: float = 0.0, text: str = "") -> None:
+    def say(self, what: str, *, at: float | None = None, seconds: float = 0.0, text: str = "", token: str = "", value: int = 0) -> None:
         """Tell the stage; a short line is written in one piece."""
-        event = Event(clock() if at is None else at, self.name, what, fence, seconds, text)
+        token = self.hold.grant.token if self.hold and self.hold.grant else token
+        fence = (self.hold.fence or 0) if self.hold else 0
+        event = Event(clock() if at is None else at, self.name, what, fence, seconds, text, token, value)
         os.write(1, (json.dumps(asdict(event)) + "\n").encode())
 
     def told(self, hold: Hold) -> None:
         """What the library calls when a hold is lost."""
-        self.say("told", fence=hold.fence or 0, text=f"on_lost is called: {hold.lost}")
+        self.say("told", text=f"on_lost is called: {hold.lost}")
 
     def turns(self) -> None:
         """Take the key, work, and give it back, some times."""
@@ -113,12 +114,16 @@ class Worker:
 
     def ask(self) -> None:
         """Ask once, without waiting."""
-        self.say("asks")
+        asked = clock()
+        self.say("asks", at=asked)
         try:
-            with self.lock as hold:
-                self.say("acquired", fence=hold.fence or 0)
-        except NotAcquired as refusal:
-            self.say("refused", text=str(refusal).partition(": pass wait=")[0])
+            with self.lock as self.hold:
+                self.say("acquired", seconds=clock() - asked)
+                self.say("gives back")
+        except NotAcquired as no:
+            text, holder = str(no).partition(": pass wait=")[0], no.holder
+            self.say("refused", seconds=clock() - asked, text=text, token=holder.token if holder else "")
+        self.hold = None
 
     def take(self) -> None:
         """Wait for the key."""
@@ -127,17 +132,14 @@ class Worker:
         self.hold = self.lock.acquire(wait=BROKEN)
         assert self.hold, f"{self.name} got no turn in {BROKEN:g} s"
         now = clock()
-        self.say("acquired", at=now, fence=self.hold.fence or 0, seconds=now - asked)
+        self.say("acquired", at=now, seconds=now - asked)
 
     def write(self) -> None:
         """Write to the register under our fence, without asking whether it is still ours."""
         assert self.hold, "there is nothing to write under"
-        fence = self.hold.fence or 0
-        highest = write(self.register, fence, self.name)
-        if highest == fence:
-            self.say("wrote", fence=fence)
-        else:
-            self.say("write refused", fence=fence, text=f"the register has seen fence {highest}")
+        at, highest, count = write(self.register, self.hold.fence or 0)
+        what = "wrote" if highest == self.hold.fence else "write refused"
+        self.say(what, at=at, value=count, text=f"the register has seen fence {highest}")
 
     def check(self) -> None:
         """See whether it is still ours."""
@@ -145,7 +147,7 @@ class Worker:
         try:
             self.hold.check()
         except LockLost as lost:
-            self.say("lost", fence=self.hold.fence or 0, seconds=lost.since, text=str(lost))
+            self.say("lost", seconds=max(lost.since, 0.0), text=str(lost))
 
     def give_back(self) -> None:
         """Release, unless it was lost."""
@@ -153,8 +155,9 @@ class Worker:
         now = clock()
         self.check()
         if self.hold.lost is None:
-            self.say("gives back", at=now, fence=self.hold.fence or 0)
-        self.hold.release()
+            self.say("gives back", at=now)
+        if self.hold.release():
+            self.say("given back")
         self.hold = None
 
 
@@ -181,8 +184,8 @@ SHOWN = {  # what a process does after an event (None: what it did before), the 
     "asks": ("waits", "0", "{who} asks for it"),
     "acquired": ("holds", "32", "{who} has it: fence {fence}, waited {seconds:.2f} s"),
     "refused": ("", "0", "{who} doesn't wait: {text}"),
-    "wrote": (None, "0", "{who} writes to the register, which accepts fence {fence}"),
-    "write refused": (None, "31;1", "{who} writes under fence {fence}: REFUSED, {text}"),
+    "wrote": (None, "0", "{who} counts to {value} in the register, which takes fence {fence}"),
+    "write refused": (None, "31;1", "{who} counts under fence {fence}: REFUSED, {text}"),
     "gives back": ("", "0", "{who} gives it back"),
     "told": (None, "31", "{who}: {text}"),
     "lost": ("", "31", "{who} checks: {text}"),
@@ -241,10 +244,8 @@ class Stage:
         self._heard: list[Event] = []
         self._rest: dict[str, bytes] = {}
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
-        self._selector = selectors.DefaultSelector()
-        wakes_us, wake = os.pipe()
+        self._wakes_us, wake = os.pipe()
         os.set_blocking(wake, False)
-        self._selector.register(wakes_us, selectors.EVENT_READ)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._note)
@@ -267,7 +268,6 @@ class Stage:
         self._workers[name], self._rest[name] = process, b""
         assert process.stdout
         os.set_blocking(process.stdout.fileno(), False)
-        self._selector.register(process.stdout, selectors.EVENT_READ)
 
     def order(self, name: str, what: str) -> None:
         """Tell a worker what to do."""
@@ -277,11 +277,8 @@ class Stage:
     def kill(self, name: str) -> None:
         """SIGKILL."""
         self._do(name, "killed")
-        process = self._workers[name]
-        assert process.stdout
-        self._selector.unregister(process.stdout)  # its end would wake us again and again
-        process.kill()
-        process.wait()
+        self._workers[name].kill()
+        self._workers[name].wait()
 
     def stop(self, name: str) -> None:
         """SIGSTOP, but not in the middle of a transaction: that would stop the embedded store for everybody."""
@@ -302,8 +299,8 @@ class Stage:
 
     def _do(self, name: str, what: str) -> None:
         self._hear()
-        fence = next((event.fence for event in reversed(self.of(name, "acquired"))), 0)
-        self._heard.append(Event(clock(), name, what, fence=fence))
+        fence, token = next(((event.fence, event.token) for event in reversed(self.of(name, "acquired"))), (0, ""))
+        self._heard.append(Event(clock(), name, what, fence, token=token))
         self._show(float("inf"))
 
     def until(self, happened: Callable[[], bool]) -> None:
@@ -314,7 +311,8 @@ class Stage:
                 raise KeyboardInterrupt
             if time.monotonic() > ends:
                 raise SoloistError(f"nothing came for {BROKEN:g} s; this machine is too slow for the demo, or something is broken")
-            self._selector.select(0 if self._heard else 1)
+            alive = [process.stdout.fileno() for process in self._workers.values() if process.stdout and process.poll() is None]
+            select.select([self._wakes_us, *alive], [], [], 0 if self._heard else 1)
             self._hear()
             newest = max((event.at for event in self._heard), default=0.0)
             self._hear()  # what came before the newest, from a pipe that we read before, is here now
@@ -354,7 +352,6 @@ def play(stage: Stage) -> None:
     for name in NAMES:
         stage.start(name)
     stage.until(lambda: all(stage.of(name, "ready") for name in NAMES))
-
     screen.act("1. Everybody wants it; one at a time has it")
     stage.quiet = True
     for name in NAMES:
@@ -397,9 +394,8 @@ def play(stage: Stage) -> None:
 def shown_by_the_store(stage: Stage) -> None:
     """What an operator sees now."""
     with Soloist(f"sqlite:///{stage.folder / 'locks.db'}") as solo:
-        holder = solo.holder(KEY)
-    if holder:
-        stage.screen.line(f"{'':36}the store shows: pid {holder.info['pid']}, fence {holder.fence}, {holder.ttl:.2f} s left", "2")
+        for who in solo.holders(KEY):
+            stage.screen.line(f"{'':36}the store shows: pid {who.info['pid']}, fence {who.fence}, {who.ttl:.2f} s left", "2")
 
 
 def then_on(stage: Stage, name: str, order: str, *answers: str) -> None:
@@ -409,50 +405,53 @@ def then_on(stage: Stage, name: str, order: str, *answers: str) -> None:
     stage.until(lambda: len(stage.of(name, *answers)) > before)
 
 
-@dataclass(frozen=True, slots=True)
-class Belief:
-    """From when until when a process believed that it holds the key."""
+def lines(history: Sequence[Event]) -> Iterator[Line]:
+    """The history in the checker's words. A deadline is what a process is known to have believed: it passed a check by then."""
+    went_on = next((event.at for event in history if event.what == "continued"), float("inf"))
+    for one in history:
+        line = Line(at=one.at, what=one.what, who=one.who, key=KEY, token=one.token, fence=one.fence, call=one.at - one.seconds)
+        match one.what:
+            case "acquired":
+                yield {**line, "lease": LEASE, "deadline": one.at}
+            case "refused":
+                yield {**line, "sent": one.at - one.seconds}
+            case "wrote" | "write refused":
+                yield {**line, "what": "wrote", "read": one.value - 1, "value": one.value, "ours": one.what == "wrote"}
+            case "gives back":
+                yield {**line, "what": "releasing", "deadline": one.at}
+            case "given back":
+                yield {**line, "what": "released", "ours": True}
+            case "lost":
+                yield {**line, "deadline": one.at - one.seconds}
+            case "killed":
+                yield {**line, "what": "renewed", "deadline": one.at}
+                yield {**line, "what": "died"}
+            case "stopped":
+                yield {**line, "what": "stalled", "until": went_on}
 
-    who: str
-    fence: int
-    begins: float
-    ends: float
 
-
-def beliefs(history: Sequence[Event]) -> Iterator[Belief]:
-    """Every hold, by the order of the grants. One that was lost ended with its deadline, which its loser told."""
-    for at, grant in enumerate(history):
-        if grant.what == "acquired":
-            ends = (event for event in history[at:] if event.who == grant.who and event.what in {"gives back", "lost", "killed"})
-            end = next(ends, history[-1])
-            yield Belief(grant.who, grant.fence, grant.at, end.at - max(end.seconds, 0.0) if end.what == "lost" else end.at)
-
-
-def verdicts(history: Sequence[Event], fences: Sequence[int]) -> Iterator[tuple[bool, str]]:
+def verdicts(history: Sequence[Event]) -> Iterator[tuple[bool, str]]:
     """What must be true of the history, and whether it is."""
-    holds = list(beliefs(history))
-    pairs = list(pairwise(holds))
-    yield all(one.fence < other.fence for one, other in pairs), f"{len(holds)} holds, each with a higher fence than the one before"
-    gaps = [other.begins - one.ends for one, other in pairs]
-    yield (
-        all(gap > 0 for gap in gaps),
-        f"no two processes believed to hold the key at once; the closest were {min(gaps) * 1000:.1f} ms apart",
-    )
-    wrote = [event for event in history if event.what == "wrote"]
-    refused = [event for event in history if event.what == "write refused"]
-    yield fences == sorted(fences) and len(fences) == len(wrote), f"the register kept all {len(wrote)} writes, in the order of their fences"
-    late = all(any(event.fence < fence for fence in fences) for event in refused)
-    yield late and len(refused) > 0, f"it refused {len(refused)} late write{'s' * (len(refused) > 1)}, and none that came in time"
+    broken = check(lines(history))
+    holds, wrote, late = (sum(event.what == what for event in history) for what in ("acquired", "wrote", "write refused"))
+    rules = {
+        "fences": f"{holds} holds, each with a higher fence than the one before",
+        "exclusion": "no two processes believed to hold the key at once",
+        "register": f"the register counted to {wrote} and lost no update; {late} came too late, and was refused",
+        "refusals": "nobody was refused without a holder",
+    }
+    for rule, sentence in rules.items():
+        yield not any(one.rule == rule for one in broken), sentence
+    yield from ((False, f"{one.rule}: {one.text}") for one in broken)
     killed = next(event for event in history if event.what == "killed")
     heir = next(event for event in history if event.what == "acquired" and event.at > killed.at)
-    took = heir.at - killed.at
-    yield heir.fence > killed.fence, f"{killed.who} died with the key; {heir.who} had it {took:.2f} s later (the lease was {LEASE:g} s)"
+    yield heir.fence > killed.fence, f"{killed.who} died with the key; {heir.who} had it {heir.at - killed.at:.2f} s later"
     stopped, went_on = (next(event for event in history if event.what == what) for what in ("stopped", "continued"))
     lost = [event for event in history if event.what == "lost" and event.who == stopped.who and event.at > went_on.at]
     late_by = (lost[0].at - went_on.at) * 1000 if lost else float("inf")
     yield (
-        bool(lost),
-        f"{stopped.who} stood still for {went_on.at - stopped.at:.2f} s, and knew of its loss {late_by:.0f} ms after it went on",
+        bool(lost) and late > 0,
+        f"{stopped.who} stood still for {went_on.at - stopped.at:.2f} s, and knew it {late_by:.0f} ms after it went on",
     )
 
 
@@ -466,7 +465,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         play(stage)
         stage.history.sort(key=lambda event: event.at)
-        told = list(verdicts(stage.history, fences_of(stage.folder / "register")))
+        told = list(verdicts(stage.history))
     except KeyboardInterrupt:
         stage.screen.line("\ninterrupted: nothing is left behind")
         return 128 + stage.signal

@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Sequence
 
-from tools import public_api, suite
+from tools import public_api, suite, tables
 
 
 def main(arguments: Sequence[str]) -> int:
     """Check, or write."""
     if list(arguments) == ["--write"]:
         public_api.write()
+        tables.write()
         return 0
     if arguments:
         print("usage: ./dev docs [--write]", file=sys.stderr)

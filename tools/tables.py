@@ -8,6 +8,7 @@ A page says where one belongs, and what stands between is written by `./dev docs
 
 import ast
 import inspect
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -70,12 +71,11 @@ def schemes(family: Family) -> str:
 
 def stores(page: Path) -> str:
     """One line per store: what it guarantees."""
-    up = "../" * (len(page.relative_to(ROOT).parts) - 1)
 
     def rows() -> Iterator[tuple[str, ...]]:
         for family in TABLE:
             gives = declared(family)
-            link = f"[{schemes(family)}]({up}docs/stores/{family.module}.md)"
+            link = f"[{schemes(family)}]({os.path.relpath(ROOT / 'docs' / 'stores', page.parent)}/{family.module}.md)"
             yield link, family.line, gives.fence, gives.push or f"polls, {gives.poll:g} s", gives.linearizable, gives.failover
 
     return table(("Store", "For", "Fences", "A waiter is woken by", "One holder at a time", "When it fails"), rows())
