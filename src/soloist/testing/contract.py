@@ -43,7 +43,14 @@ if TYPE_CHECKING:
 
 FIXTURES = ("world", "ask", "store", "key", "bad", "set_clock")
 
-__all__ = ["Ask", "Connects", "Subject", "Untouched", *FIXTURES, *(name for name in globals() if name.startswith("test_"))]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604 - too many to be named, and made to be taken all at once
+    "Ask",
+    "Connects",
+    "Subject",
+    "Untouched",
+    *FIXTURES,
+    *(name for name in globals() if name.startswith("test_")),
+]
 
 
 @pytest.fixture(params=["blocking", "asyncio"])

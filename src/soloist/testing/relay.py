@@ -66,7 +66,7 @@ class Plan:
             return None, False
 
 
-class Connection:
+class _Connection:
     """One client's connection, and the one to the server in its place."""
 
     def __init__(self, relay: Relay, client: socket.socket, server: socket.socket) -> None:
@@ -76,24 +76,24 @@ class Connection:
         self.held = b""
         self.lost_request = self.lost_reply = self.holding = False
         self.answered = threading.Event()
+        self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Carry bytes both ways until one side ends."""
-        for carry in (self.requests, self.replies):
-            self.relay.spawn(carry)
+        self.threads += [_beside(self.requests), _beside(self.replies)]
 
     def requests(self) -> None:
         """From the client to the server."""
-        while data := received(self.client):
+        while data := _received(self.client):
             if not (self.lost_request or self.holding):
                 self.suffer(data)
             if self.holding:
                 self.held += data
             elif not self.lost_request:
-                send(self.server, data)
-        hang_up(self.client)
+                _send(self.server, data)
+        _hang_up(self.client)
         if not self.holding:
-            hang_up(self.server)
+            _hang_up(self.server)
 
     def suffer(self, data: bytes) -> None:
         """Decide what befalls this request."""
@@ -102,22 +102,22 @@ class Connection:
         self.lost_reply = self.lost_reply or fault == "lose reply"
         self.holding = fault == "hold"
         if self.holding and by_chance:
-            self.relay.spawn(self.deliver_late)
+            self.threads.append(_beside(self.deliver_late))
         if fault == "delay":
             time.sleep(self.relay.delay)
         if fault == "duplicate":
-            self.relay.once_more(data)
+            self.relay.send_once_more(data)
 
     def replies(self) -> None:
         """From the server to the client."""
-        while data := received(self.server):
+        while data := _received(self.server):
             if self.holding:
                 self.answered.set()
             elif not self.lost_reply:
-                send(self.client, data)
+                _send(self.client, data)
         self.answered.set()
-        hang_up(self.client)
-        hang_up(self.server)
+        _hang_up(self.client)
+        _hang_up(self.server)
 
     def deliver_late(self) -> None:
         """Let what is held arrive after a while."""
@@ -127,10 +127,10 @@ class Connection:
     def deliver(self) -> None:
         """Let what is held arrive; the answer reaches nobody."""
         if self.held:
-            send(self.server, self.held)
+            _send(self.server, self.held)
             self.held = b""
             self.answered.wait(5)
-        hang_up(self.server)
+        _hang_up(self.server)
 
 
 class Relay:
@@ -149,8 +149,7 @@ class Relay:
         self.delay = delay
         self._greeting = greeting
         self._upstream = (host, port)
-        self._connections: list[Connection] = []
-        self._threads: list[threading.Thread] = []
+        self._connections: list[_Connection] = []
         self.host, self.port = "127.0.0.1", 0
         self.accept()
 
@@ -171,12 +170,12 @@ class Relay:
     def cut(self) -> None:
         """Cut every connection, as a server that restarts does."""
         for connection in list(self._connections):
-            hang_up(connection.client)
-            hang_up(connection.server)
+            _hang_up(connection.client)
+            _hang_up(connection.server)
 
     def refuse(self) -> None:
         """Nobody listens here any more; what is connected is cut."""
-        hang_up(self._listener)
+        _hang_up(self._listener)
         self.cut()
 
     def accept(self) -> None:
@@ -186,12 +185,12 @@ class Relay:
         self._listener.bind((self.host, self.port))
         self._listener.listen(128)
         self.port = self._listener.getsockname()[1]
-        self.spawn(self._welcome)
+        self._welcomes = _beside(self._welcome)
 
     def close(self) -> None:
         """End everything."""
         self.refuse()
-        for thread in self._threads:
+        for thread in [self._welcomes, *(thread for connection in self._connections for thread in connection.threads)]:
             thread.join(6)
 
     def __enter__(self) -> Self:
@@ -200,13 +199,7 @@ class Relay:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def spawn(self, work: Callable[[], None]) -> None:
-        """Run this beside."""
-        thread = threading.Thread(target=work, name="relay", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def once_more(self, data: bytes) -> None:
+    def send_once_more(self, data: bytes) -> None:
         """Send these bytes to the server on a connection of our own, and return when they have been answered."""
         with socket.create_connection(self._upstream, timeout=5) as own:
             for part in (self._greeting, data):
@@ -229,12 +222,18 @@ class Relay:
             server.settimeout(None)
             for side in (client, server):
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(self, client, server)
+            connection = _Connection(self, client, server)
             self._connections.append(connection)
             connection.start()
 
 
-def received(side: socket.socket) -> bytes:
+def _beside(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, name="relay", daemon=True)
+    thread.start()
+    return thread
+
+
+def _received(side: socket.socket) -> bytes:
     """The next piece; empty at the end."""
     try:
         return side.recv(1 << 20)
@@ -242,13 +241,13 @@ def received(side: socket.socket) -> bytes:
         return b""
 
 
-def send(side: socket.socket, data: bytes) -> None:
+def _send(side: socket.socket, data: bytes) -> None:
     """Send, to whoever still listens."""
     with suppress(OSError):
         side.sendall(data)
 
 
-def hang_up(side: socket.socket) -> None:
+def _hang_up(side: socket.socket) -> None:
     """Close, and wake whoever reads there: a close alone wouldn't."""
     with suppress(OSError):
         side.shutdown(socket.SHUT_RDWR)

@@ -192,7 +192,7 @@ def test_of_eight_racers_one_takes_over(ask: Ask, store: Store, key: str) -> Non
     assert sum(isinstance(answer, Busy) for answer in answers) == 7
 
 
-def test_racing_claims_of_one_token_are_one_hold(ask: Ask, store: Store, key: str) -> None:
+def test_racing_claims_of_one_token_are_one_hold(ask: Ask, key: str) -> None:
     """Rule 3."""
     stores = [ask.open() for _ in range(4)]
     answers = ask.racing([partial(stores[i % 4].claim, key, "mine/1", 60, info={}) for i in range(8)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from soloist.contract import Gone, Grant, Look, Renew
-from soloist.errors import ConfigError, TooLarge
+from soloist.errors import ConfigError, StoreError, TooLarge
 from soloist.testing._contract.asking import (
     NAMESPACE,
     at_most,
@@ -231,6 +231,23 @@ def test_a_record_of_a_newer_format_is_refused(ask: Ask, key: str) -> None:
     for verb in verbs:
         with pytest.raises(ConfigError, match=r"newer|version|upgrade"):
             verb()
+
+
+def test_a_record_of_a_newer_format_keeps_no_other_line_out(ask: Ask, key: str) -> None:
+    """Rules 10 and 15. Where the format is that of all records together, no line can be judged."""
+    plant = offered(ask.subject.plant_newer, "plant_newer")
+    place = offered(ask.subject.untouched, "untouched")()
+    store = ask.open(url=place.url, namespace=place.namespace)
+    newer, mine = (granted(ask(store.claim(name, "mine/1", 60, info={}))) for name in (key, f"{key}:mine"))
+    plant(place, key)
+    try:
+        verdicts = ask(
+            ask.open(url=place.url, namespace=place.namespace).batch([Look(key), Renew(mine, 900), Renew(newer, 900), Look(mine.key)])
+        )
+    except ConfigError:
+        return
+    assert [isinstance(verdict, StoreError) for verdict in verdicts] == [True, False, True, False]
+    assert granted(verdicts[1]).ttl > 800
 
 
 def test_an_operators_deletion_is_noticed_by_the_holder(ask: Ask, store: Store, key: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from soloist.errors import ConfigError
-from soloist.testing._contract.asking import GRAIN, granted, listed, needs, only, token
+from soloist.testing._contract.asking import GRAIN, brief, granted, listed, needs, only, token
 
 if TYPE_CHECKING:
     from soloist.contract import Store
@@ -150,7 +150,7 @@ def test_a_listing_shows_holds_alone(ask: Ask, store: Store, key: str) -> None:
 def test_a_listing_follows_renewals(ask: Ask, store: Store, key: str) -> None:
     """Rule 11."""
     needs(store, "listing")
-    lease = store.capabilities.shortest_ttl + 0.2
+    lease = brief(store)
     grant = granted(ask(store.claim(key, "mine/1", lease, info={})))
     granted(ask(store.renew(grant, 60, state="queued", info={"n": 1})))
     ask.until(lambda: ask(store.ping()) > grant.now + lease + store.capabilities.late_by + 0.05)

@@ -36,11 +36,13 @@ def turned_away(ask: Ask, store: Store, key: str, mine: str = "waiter/1", slots:
     return refused(ask(store.claim(key, mine, 60, info={}, slots=slots, will_wait=True)))
 
 
-def waiting(ask: Ask, key: str, mine: str = "waiter/1", slots: int = 1, within: float = LONG) -> Future[Grant | None]:
+def waiting(
+    ask: Ask, key: str, mine: str = "waiter/1", *, slots: int = 1, within: float = LONG, pause: float = 0.15
+) -> Future[Grant | None]:
     """Somebody who waits beside us on a store of their own, and has begun to; nothing shows when, so give them a moment."""
     store = ask.open()
     waiter = ask.beside(store.wait(key, turned_away(ask, store, key, mine, slots).seen, within=within))
-    time.sleep(0.1)
+    time.sleep(pause)
     return waiter
 
 
@@ -109,15 +111,15 @@ def test_the_seconds_of_a_hold_that_was_handed_on_count_from_the_refusal(ask: As
     time.sleep(0.3)
     assert ask(store.release(grant))
     if handed := waiter.result(SOON):
-        ends = only(ask(store.look(key))).ttl + ask(store.ping())
+        before, left, after = ask(store.ping()), only(ask(store.look(key))).ttl, ask(store.ping())
         assert abs(handed.now - busy.now) < 0.05
-        assert abs(handed.now + handed.ttl - ends) < 0.1
+        assert before + left - 0.05 <= handed.now + handed.ttl <= after + left + 0.05
 
 
 def test_waiters_are_served_in_the_order_in_which_they_came(ask: Ask, store: Store, key: str) -> None:
     """Rule 12: push, where holds are handed on."""
     grant = granted(ask(store.claim(key, "mine/1", 60, info={})))
-    waiters = [waiting(ask, key, f"waiter/{i}") for i in range(3)]
+    waiters = [waiting(ask, key, f"waiter/{i}", pause=0.3) for i in range(3)]
     for waiter in waiters:
         assert ask(store.release(grant))
         handed = waiter.result(SOON)
@@ -224,7 +226,7 @@ def test_a_wait_is_over_in_time(ask: Ask, store: Store, key: str) -> None:
     busy = turned_away(ask, store, key)
     began = time.monotonic()
     assert ask(store.wait(key, busy.seen, within=0.4)) is None
-    assert 0.2 <= time.monotonic() - began <= 0.8
+    assert 0.2 <= time.monotonic() - began <= 0.4 + SOON
 
 
 def test_a_wait_for_one_key_is_not_ended_by_another(ask: Ask, store: Store, key: str) -> None:
@@ -313,6 +315,6 @@ def test_a_cancelled_wait_keeps_the_key_from_nobody(ask: Ask, store: Store, key:
     waiter.cancel()
     with pytest.raises(CancelledError):
         waiter.result(SOON)
+    time.sleep(0.2)  # a future is cancelled at once, and its task when the loop comes to it
     assert ask(store.release(grant))
-    with at_most(DEAD):
-        ask.until(lambda: isinstance(ask(store.claim(key, "other/1", 60, info={})), Grant))
+    granted(ask(store.claim(key, "other/1", 60, info={})))
