@@ -25,6 +25,7 @@ import os
 import threading
 from collections import deque
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from soloist._world import boottime
@@ -124,8 +125,10 @@ class Model:
         """See `Store.claim`."""
         if not_after is not None and now > not_after:
             return Late(now)
-        records = self._slots.get(key) or {}
-        live = {slot: record for slot in range(slots) if (record := records.get(slot)) is not None and record.until > now}
+        records = self._slots.get(key)
+        live: dict[int, Record] = {}
+        if records is not None:
+            live = {slot: record for slot in range(slots) if (record := records.get(slot)) is not None and record.until > now}
         for slot, record in live.items():
             if record.token == token:
                 return Grant(key, token, record.fence, None, slot, record.until - now, now)
@@ -272,6 +275,13 @@ class Model:
             for slot in [slot for slot, record in self._slots[key].items() if record.until <= now]:
                 self._remove(key, slot)
         self._sweep_at = max(64, 2 * len(self._slots))
+
+    def copy(self) -> Model:
+        """What a replica knows, or what outlives a restart: every record, and nobody who waits."""
+        other = Model(self._new_token)
+        other._fence, other._sweep_at = self._fence, self._sweep_at
+        other._slots = {key: {slot: copy(record) for slot, record in slots.items()} for key, slots in self._slots.items()}
+        return other
 
     def count(self) -> int:
         """How many records there are, ended ones included."""

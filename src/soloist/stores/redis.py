@@ -24,6 +24,7 @@ Traps    BLPOP ends 2 to 91 ms late: `wait` asks 100 ms less. `..` rounds a larg
 from __future__ import annotations
 
 import re
+from functools import partial
 from json import JSONEncoder, loads
 from math import ceil, inf
 from time import monotonic
@@ -35,7 +36,7 @@ from soloist.contract import Busy, Capabilities, Evict, Gone, Grant, Holder, Las
 from soloist.errors import ConfigError, StoreError, StoreUnavailable, TooLarge
 from soloist.stores._redis.options import parse
 from soloist.stores._redis.replies import Refusal
-from soloist.stores._redis.scripts import CLAIM, LISTING, LOOK, RELEASE, RENEW, Script, pack
+from soloist.stores._redis.scripts import CLAIM, LISTING, LOOK, RELEASE, RENEW, Command, Script, pack
 from soloist.stores._redis.wire import BlockingWire
 
 if TYPE_CHECKING:
@@ -66,15 +67,14 @@ CAPABILITIES = Capabilities(
 
 LETTERS: dict[State, str] = {"publishing": "p", "queued": "q", "running": "r", "kept": "k"}
 STATES: dict[str, State] = {"p": "publishing", "q": "queued", "r": "running", "k": "kept", "b": "running"}
-BUSY, GRANTED, GONE = 0, 1, 2
+BUSY, GRANTED, GONE, LATE = 0, 1, 2, 3
 
 
 class Request(NamedTuple):
     """A script's call, and what its reply means."""
 
     script: Script
-    bucket: bytes
-    arguments: tuple[str | bytes | int, ...]
+    command: Command
     decode: Callable[[Any], Any]
 
 
@@ -85,6 +85,8 @@ class RedisStore(Store):
 
     def __init__(self, wire: BlockingWire | AsyncWire, namespace: str) -> None:
         self._wire = wire
+        self._ask = wire.ask
+        self._note: tuple[Info, str] = ({}, "")
         prefix = quote(namespace, safe=NAMESPACE)
         self._buckets = [f"{prefix}:{{{number:02x}}}".encode() for number in range(256)]
 
@@ -107,24 +109,29 @@ class RedisStore(Store):
     ) -> Claimed:
         """See `Store.claim`."""
         bucket, name = self._place(key)
-        until = "" if not_after is None else round(not_after * 1e6)
-        arguments: tuple[str | bytes | int, ...] = (name, _word(token), ceil(ttl * 1e6), LETTERS[state], _encoded(info), until)
+        micros, late = int(ttl * 1e6) + 1, "" if not_after is None else int(not_after * 1e6)
+        command: Command = (b"EVALSHA", CLAIM.sha, 1, bucket, name, _word(token), micros, LETTERS[state], self._noted(info), late)
         if slots != 1 or will_wait or expect is not None:
-            arguments += (slots, int(will_wait)) if expect is None else (slots, int(will_wait), _word(expect))
-        reply = await self._run(CLAIM, bucket, arguments, within)
-        if isinstance(reply, int):
+            command += (slots, int(will_wait)) if expect is None else (slots, int(will_wait), _word(expect))
+        try:
+            reply = await self._ask(pack(command), within)
+        except Refusal as refused:
+            reply = await self._again(CLAIM, command, refused, within)
+        if reply.__class__ is int:
             return Grant(key, token, reply, None, 0, ttl, reply / 1e6)
-        return Late(reply[1] / 1e6) if len(reply) == 2 and reply[0] > GONE else _answered(reply, key, token, ttl)
+        return Late(reply[1] / 1e6) if reply[0] == LATE else _answered(key, token, ttl, reply)
 
-    async def renew(
-        self, grant: Grant, ttl: float, *, state: State | None = None, info: Info | None = None, within: float = 3
-    ) -> Renewed:
+    async def renew(self, grant: Grant, ttl: float, *, state: State | None = None, info: Info | None = None, within: float = 3) -> Renewed:
         """See `Store.renew`."""
         return await self._do(self._renewal(grant, ttl, state, info), within)  # type: ignore[no-any-return]  # its decoder's type
 
     async def release(self, grant: Grant, keep: float = 0, last: Last | None = None, *, within: float = 3) -> bool:
         """See `Store.release`."""
-        return await self._do(self._giving_back(grant, keep, last), within)  # type: ignore[no-any-return]  # its decoder's type
+        command = self._giving_back(grant, keep, last)
+        try:
+            return bool(await self._ask(pack(command), within))
+        except Refusal as refused:
+            return bool(await self._again(RELEASE, command, refused, within))
 
     async def evict(self, key: str, token: str, *, slots: int = 1, within: float = 3) -> bool:
         """See `Store.evict`."""
@@ -189,55 +196,67 @@ class RedisStore(Store):
         await self._wire.close()
 
     def _place(self, key: str) -> tuple[bytes, bytes]:
-        name = key.encode("utf-8", "surrogatepass")
+        name = _raw(key)
         return self._buckets[crc32(name) & 255], name
+
+    def _noted(self, info: Info) -> str:
+        """The info as it is stored. A process says much the same of itself each time: the last one is remembered."""
+        known, text = self._note
+        if info != known:
+            text = _encoded(info)
+            self._note = dict(info), text
+        return text
 
     def _renewal(self, grant: Grant, ttl: float, state: State | None, info: Info | None) -> Request:
         bucket, name = self._place(grant.key)
-        arguments = (name, _word(grant.token), grant.slot, ceil(ttl * 1e6), LETTERS[state] if state else "")
+        letter = LETTERS[state] if state else ""
+        command: Command = (b"EVALSHA", RENEW.sha, 1, bucket, name, _word(grant.token), grant.slot, ceil(ttl * 1e6), letter)
         if info is not None:
-            arguments += ("1", _encoded(info))
-        return Request(RENEW, bucket, arguments, lambda reply: _answered(reply, grant.key, grant.token, ttl))
+            command += ("1", _encoded(info))
+        return Request(RENEW, command, partial(_answered, grant.key, grant.token, ttl))
 
-    def _giving_back(self, grant: Grant, keep: float, last: Last | None) -> Request:
+    def _giving_back(self, grant: Grant, keep: float, last: Last | None) -> Command:
         bucket, name = self._place(grant.key)
-        arguments: tuple[str | bytes | int, ...] = (name, _word(grant.token), grant.slot, grant.slot)
+        command: Command = (b"EVALSHA", RELEASE.sha, 1, bucket, name, _word(grant.token), grant.slot, grant.slot)
         if keep > 0:
-            arguments += (ceil(keep * 1e6), *((LETTERS[last.state], _word(last.token)) if last else ()))
-        return Request(RELEASE, bucket, arguments, bool)
+            command += (ceil(keep * 1e6), LETTERS[last.state], _word(last.token)) if last else (ceil(keep * 1e6),)
+        return command
 
     def _eviction(self, key: str, token: str, slots: int) -> Request:
         bucket, name = self._place(key)
-        return Request(RELEASE, bucket, (name, _word(token), 0, slots - 1), bool)
+        return Request(RELEASE, (b"EVALSHA", RELEASE.sha, 1, bucket, name, _word(token), 0, slots - 1), bool)
 
     def _looking(self, key: str, slots: int) -> Request:
         bucket, name = self._place(key)
-        return Request(LOOK, bucket, (name, slots), lambda reply: tuple(_holder(key, *row) for row in _threes(reply)))
+        command = (b"EVALSHA", LOOK.sha, 1, bucket, name, slots)
+        return Request(LOOK, command, partial(_holders, key))
 
     def _requested(self, line: Line) -> Request:
         match line:
             case Renew(grant, ttl, state, info):
                 return self._renewal(grant, ttl, state, info)
             case Release(grant, keep, last):
-                return self._giving_back(grant, keep, last)
+                return Request(RELEASE, self._giving_back(grant, keep, last), bool)
             case Evict(key, token, slots):
                 return self._eviction(key, token, slots)
             case Look(key, slots):
                 return self._looking(key, slots)
 
     async def _do(self, request: Request, within: float) -> Any:
-        return request.decode(await self._run(request.script, request.bucket, request.arguments, within))
+        try:
+            reply = await self._ask(pack(request.command), within)
+        except Refusal as refused:
+            reply = await self._again(request.script, request.command, refused, within)
+        return request.decode(reply)
 
-    async def _run(self, script: Script, bucket: bytes, arguments: tuple[str | bytes | int, ...], within: float) -> Any:
-        try:
-            return await self._wire.ask(script.call(bucket, *arguments), within)
-        except Refusal as refused:
-            if not refused.text.startswith("NOSCRIPT"):
-                raise self._meaning(refused, bucket) from refused
-        try:
-            return await self._wire.ask(script.sent(bucket, *arguments), within)
-        except Refusal as refused:
-            raise self._meaning(refused, bucket) from refused
+    async def _again(self, script: Script, command: Command, refused: Refusal, within: float) -> Any:
+        """Once more with the script's text, if that is what was missing."""
+        if refused.text.startswith("NOSCRIPT"):
+            try:
+                return await self._ask(pack(script.with_text(command)), within)
+            except Refusal as again:
+                refused = again
+        raise self._meaning(refused, command[3]) from refused
 
     async def _chunk(self, lines: Sequence[Line], within: float) -> list[Verdict]:
         """Some lines in one trip. The first call of each script carries its text, so that none is missing half-way."""
@@ -251,31 +270,33 @@ class RedisStore(Store):
             except TooLarge as error:
                 verdicts[number] = error
                 continue
-            write = request.script.call if request.script in known else request.script.sent
-            known.add(request.script)
             asked.append((number, request))
-            packed.append(write(request.bucket, *request.arguments))
+            packed.append(pack(request.command if request.script in known else request.script.with_text(request.command)))
+            known.add(request.script)
         if within <= 0:
             return [StoreUnavailable(f"{self._wire.where}: the batch's time was up before this line was sent")] * len(lines)
         for (number, request), reply in zip(asked, await self._wire.ask_all(packed, within), strict=True):
             if isinstance(reply, Refusal):
-                error = self._meaning(reply, request.bucket)
-                verdicts[number] = StoreUnavailable(str(error)) if isinstance(error, ConfigError) else error
+                meaning = self._meaning(reply, request.command[3])
+                verdicts[number] = StoreUnavailable(str(meaning)) if isinstance(meaning, ConfigError) else meaning
             else:
                 verdicts[number] = reply if isinstance(reply, StoreError) else request.decode(reply)
         return verdicts
 
     async def _members(self, numbers: list[int], prefix: str, start: tuple[int, str], limit: int, within: float) -> list[Any]:
-        def packed(number: int, *, text: bool) -> bytes:
-            after = start[1].encode("utf-8", "surrogatepass") if number == start[0] else b""
-            write = LISTING.sent if text else LISTING.call
-            return write(self._buckets[number], prefix.encode("utf-8", "surrogatepass"), after, limit)
-
-        requests = [packed(number, text=not position) for position, number in enumerate(numbers)]
+        requests: list[bytes] = []
+        for number in numbers:
+            after = start[1] if number == start[0] else ""
+            command = (b"EVALSHA", LISTING.sha, 1, self._buckets[number], _raw(prefix), _raw(after), limit)
+            requests.append(pack(command if requests else LISTING.with_text(command)))
         return _all(await self._wire.ask_all(requests, max(within, 0.01)), self._meaning)
 
-    def _meaning(self, refused: Refusal, bucket: bytes = b"") -> Exception:
-        return refused.meaning(self._wire.where, bucket.decode())
+    def _meaning(self, refused: Refusal, bucket: object = b"") -> Exception:
+        return refused.meaning(self._wire.where, bucket.decode() if isinstance(bucket, bytes) else "")
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 NAMESPACE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`|~"
@@ -286,7 +307,7 @@ _json = JSONEncoder(separators=(",", ":")).encode
 
 def _word(token: str) -> str:
     """The token as one word of a record: without spaces, and with no `-` before it."""
-    if _safe(token):
+    if (token.isascii() and token.replace("/", "").isalnum()) or _safe(token):
         return token
     word = quote(token, SAFE, errors="surrogatepass")
     return "%2D" + word[1:] if word[:1] == "-" else word
@@ -297,23 +318,28 @@ def _encoded(info: Info) -> str:
         return ""
     text = _json(dict(info))
     if len(text) > MAX_INFO:
-        raise TooLarge(f"the holder's info has {len(text)} bytes, Redis is given {MAX_INFO} at most: shorten it", size=len(text), limit=MAX_INFO)
+        raise TooLarge(f"the holder's info has {len(text)} bytes, Redis is given {MAX_INFO}: shorten it", size=len(text), limit=MAX_INFO)
     return " " + text
 
 
-def _answered(reply: list[Any], key: str, token: str, ttl: float) -> Grant | Busy | Gone:
+def _answered(key: str, token: str, ttl: float, reply: list[Any]) -> Grant | Busy | Gone:
     code, micros, *rest = reply
     now = micros / 1e6
     if code == GRANTED:
         fence, slot, left, *memory = rest
         return Grant(key, token, int(fence), None, slot, ttl if left < 0 else left / 1000, now, _last(memory[0]) if memory else None)
     if code == BUSY:
-        return Busy(tuple(_holder(key, *row) for row in _threes(rest)), now, now)
-    return Gone(*(_last(rest[0]) if rest else (None, None)), now)
+        return Busy(_holders(key, rest), now, now)
+    last = _last(rest[0]) if rest else None
+    return Gone(last.token, last.state, now) if last else Gone(None, None, now)
 
 
 def _threes(flat: list[Any]) -> Sequence[tuple[Any, Any, Any]]:
     return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
+
+
+def _holders(key: str, flat: list[Any]) -> tuple[Holder, ...]:
+    return tuple(_holder(key, *row) for row in _threes(flat))
 
 
 def _holder(key: str, slot: int, left: int, record: bytes) -> Holder:
@@ -356,6 +382,6 @@ def connect(url: str, namespace: str, *, aio: bool) -> RedisStore:
     options = parse(url)
     if not aio:
         return RedisStore(BlockingWire(options), namespace)
-    from soloist.stores._redis.aio import AsyncWire
+    from soloist.stores._redis.aio import AsyncWire  # noqa: PLC0415 - only who uses asyncio pays for it
 
     return RedisStore(AsyncWire(options), namespace)

@@ -46,7 +46,7 @@ if slot then
   redis.call('ZADD', bucket, ends, member_of(slot), -fence, '')
   if before then
     unlay(slot, before)
-    last = is_empty(before) and before
+    last = is_empty(before) and before or nil
   end
   if now % 16 == 0 then
     sweep(now)

@@ -6,6 +6,7 @@ isn't percent-encoded moves its rest into the path or the query.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import TLSVersion
@@ -38,11 +39,9 @@ class Options:
 def parse(url: str) -> Options:
     """The options of a URL; `ConfigError` if it can't be read."""
     scheme = url.partition(":")[0].lower()
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise _unreadable(scheme, "the host and port can't be read") from error.with_traceback(None)
+    parts, host, port = _split(url)
+    if parts is None:
+        raise _unreadable(scheme, "the host and port can't be read")
     if "@" in parts.query + parts.fragment or ("@" in parts.path and (scheme != "unix" or parts.netloc)):
         raise _unreadable(scheme, "a '@' stands behind the host")
     if parts.fragment or not url.lower().startswith(f"{scheme}://"):
@@ -61,6 +60,14 @@ def parse(url: str) -> Options:
         where = f"{scheme}://{shown}:{arguments['port']}/{arguments['db']}"
     arguments |= _queried(scheme, query)
     return Options({"redis": "tcp", "rediss": "tls", "unix": "unix"}[scheme], where, arguments)
+
+
+def _split(url: str) -> tuple[SplitResult | None, str | None, int | None]:
+    """Its parts, or nothing: the library's error would repeat a part of the URL, and stay with ours."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        return parts, parts.hostname, parts.port
+    return None, None, None
 
 
 def _check_path(scheme: str, parts: SplitResult) -> None:
@@ -116,8 +123,8 @@ def _queried(scheme: str, query: dict[str, str]) -> dict[str, object]:
         read, values = READERS[name]
         try:
             found[name] = read(text)
-        except (KeyError, ValueError):
-            raise ConfigError(f"{scheme}:// takes {values} for {name}") from None
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"{scheme}:// takes {values} for {name}") from error
     if found.get("ssl_cert_reqs") == "none":
         found["ssl_check_hostname"] = False
     return found

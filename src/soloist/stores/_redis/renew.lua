@@ -20,7 +20,9 @@ end
 
 local longer = state == 'k' or ttl > left * 1000
 local ends = longer and math.ceil((now + ttl) / 1000) or math.ceil(now / 1000) + left
-redis.call('ZADD', bucket, ends, member_of(slot))
+if redis.call('ZADD', bucket, ends, member_of(slot)) == 1 then -- the index was lost, and the counter with it
+  redis.call('ZADD', bucket, 'LT', -fence, '')
+end
 if state ~= '' or ARGV[6] == '1' or before == 'b' then
   local info = ARGV[6] == '1' and ARGV[7] or before ~= 'b' and info_of(record) or ''
   state = state ~= '' and state or before == 'b' and 'r' or before

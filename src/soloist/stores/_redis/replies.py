@@ -21,7 +21,7 @@ NAMES: tuple[tuple[type[Exception], str], ...] = (
     (client.NoScriptError, "NOSCRIPT "),
     (client.ReadOnlyError, "READONLY "),
     (client.BusyLoadingError, "LOADING "),
-    (client.AuthenticationError, "WRONGPASS "),
+    (client.AuthenticationError, ""),
     (client.NoPermissionError, "NOPERM "),
     (client.OutOfMemoryError, "OOM "),
     (client.MasterDownError, "MASTERDOWN "),
@@ -44,13 +44,16 @@ MEANINGS: dict[str, tuple[type[SoloistError], str]] = {
     "OOM": (StoreUnavailable, "is out of memory: raise maxmemory, or give the locks a server of their own"),
     "MISCONF": (StoreUnavailable, "can't save to its disk, and so refuses to write: see its log, and free the disk"),
     "max number of clients": (StoreUnavailable, "takes no more connections: raise maxclients"),
-    "NOAUTH": (ConfigError, "wants a password: write it into the URL, before the host: user:password@"),
-    "WRONGPASS": (ConfigError, "refused the user or the password of the URL"),
+    **dict.fromkeys(("NOAUTH", "Authentication required"), (ConfigError, "wants a password: write it into the URL, as user:password@host")),
+    **dict.fromkeys(("WRONGPASS", "invalid username-password"), (ConfigError, "refused the user or the password of the URL")),
     "AUTH <password>": (ConfigError, "has no password set: take it out of the URL"),
-    "NOPERM": (ConfigError, "doesn't allow this user what a lock needs: see 'Set it up' on the page about Redis for the rights"),
+    **dict.fromkeys(
+        ("NOPERM", "The user executing the script"),
+        (ConfigError, "doesn't allow this user what a lock needs: see 'Set it up' on the page about Redis for the rights"),
+    ),
     "DB index": (ConfigError, "has no database of this number"),
     "invalid DB index": (ConfigError, "has no database of this number"),
-    "CERTIFICATE_VERIFY_FAILED": (ConfigError, "shows a certificate that isn't trusted here: name your authority by ssl_ca_certs= in the URL"),
+    "CERTIFICATE_VERIFY_FAILED": (ConfigError, "shows a certificate that isn't trusted: name its authority by ssl_ca_certs= in the URL"),
     **dict.fromkeys(("MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "CLUSTERDOWN"), (ConfigError, CLUSTER)),
 }
 ADDRESSED = {
@@ -60,7 +63,7 @@ ADDRESSED = {
 _KNOWN = re.compile("|".join(rf"\b{code}\b" if code.isalpha() else re.escape(code) for code in MEANINGS))
 
 
-class Refusal(Exception):  # noqa: N818 - it isn't an error yet: NOSCRIPT is answered by sending the script
+class Refusal(Exception):
     """The server answered with an error. `stale`: this server can't serve us; another may stand behind its address by now."""
 
     @property
@@ -99,7 +102,7 @@ def refusal(error: BaseException) -> Refusal | None:
     return None
 
 
-def broken(error: Exception, where: str, *, sent: bool) -> StoreError:
+def broken(error: BaseException, where: str, *, sent: bool) -> StoreError:
     """What a failed connection means."""
     said = str(error) or type(error).__name__
     if sent:

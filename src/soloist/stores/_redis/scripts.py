@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from hashlib import sha1
+from importlib import import_module
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Argument = str | bytes | int
+Command: TypeAlias = tuple[str | bytes | int, ...]
+
+try:
+    hiredis: Any = import_module("hiredis")
+except ImportError:
+    hiredis = None
 
 
-def _packed(command: tuple[Argument, ...]) -> bytes:
+def _packed(command: Command) -> bytes:
     parts = [b"*%d\r\n" % len(command)]
     for argument in command:
         raw = argument if isinstance(argument, bytes) else str(argument).encode()
@@ -21,11 +27,7 @@ def _packed(command: tuple[Argument, ...]) -> bytes:
     return b"".join(parts)
 
 
-pack: Callable[[tuple[Argument, ...]], bytes]
-try:
-    from hiredis import pack_command as pack  # a quarter of the time
-except ImportError:
-    pack = _packed
+pack: Callable[[Command], bytes] = hiredis.pack_command if hiredis else _packed
 
 
 class Script:
@@ -35,17 +37,13 @@ class Script:
         self.text = _spliced(_file("record"), _file(name)).encode()
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
-    def call(self, bucket: bytes, *arguments: Argument) -> bytes:
-        """The request, by the script's name."""
-        return pack((b"EVALSHA", self.sha, 1, bucket, *arguments))
-
-    def sent(self, bucket: bytes, *arguments: Argument) -> bytes:
-        """The request with the script's text, from which the server also learns it."""
-        return pack((b"EVAL", self.text, 1, bucket, *arguments))
+    def with_text(self, command: Command) -> Command:
+        """The same command with the script's text, from which the server also learns it."""
+        return (b"EVAL", self.text, *command[2:])
 
 
 def _file(name: str) -> str:
-    return (files(__package__) / f"{name}.lua").read_text(encoding="utf-8")
+    return (files(__name__.rpartition(".")[0]) / f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _spliced(library: str, script: str) -> str:

@@ -13,7 +13,7 @@ import os
 import threading
 from collections import deque
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakSet
 
 from redis.backoff import NoBackoff
@@ -27,14 +27,53 @@ from soloist.stores._redis.replies import Refusal, broken, misfit, refusal
 from soloist.stores._redis.scripts import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from redis.connection import AbstractConnection
+    from collections.abc import Callable, Sequence
 
     from soloist.errors import StoreError
     from soloist.stores._redis.options import Options
 
-KINDS: dict[str, type[AbstractConnection]] = {"tcp": Connection, "tls": SSLConnection, "unix": UnixDomainSocketConnection}
+
+class Link(Protocol):
+    """What we use of redis-py's connections, and our own `limit`: its time limit, which to ask redis-py for costs a call."""
+
+    limit: float
+
+    def connect(self) -> None:
+        """Open it, and log in."""
+
+    def send_packed_command(self, command: Sequence[bytes], check_health: bool = True, /) -> None:  # noqa: FBT001, FBT002 - redis-py's
+        """Send requests."""
+
+    def can_read(self, timeout: float = 0) -> bool:
+        """Whether a reply begins to arrive within so many seconds."""
+        ...
+
+    def read_response(self) -> Any:
+        """A reply, within its time limit."""
+
+    def disconnect(self) -> None:
+        """Close it."""
+
+
+class Tcp(Connection):
+    """By TCP."""
+
+    limit = 0.0
+
+
+class Tls(SSLConnection):
+    """By TCP, encrypted."""
+
+    limit = 0.0
+
+
+class Unix(UnixDomainSocketConnection):
+    """On one host."""
+
+    limit = 0.0
+
+
+KINDS = {"tcp": Tcp, "tls": Tls, "unix": Unix}
 
 MOST = 64
 """Connections on which waiters are blocked."""
@@ -60,7 +99,7 @@ class BlockingWire:
 
     def __init__(self, options: Options) -> None:
         self.where = options.where
-        self._kind = KINDS[options.kind]
+        self._new = cast("Callable[..., Link]", KINDS[options.kind])
         self._arguments: dict[str, Any] = {**options.arguments, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
         self._known = False
         self.forget()
@@ -68,8 +107,8 @@ class BlockingWire:
 
     def forget(self) -> None:
         """Begin with an empty pool, and touch no connection of the old one."""
-        self._idle: deque[AbstractConnection] = deque()
-        self._spare: deque[AbstractConnection] = deque()
+        self._idle: deque[Link] = deque()
+        self._spare: deque[Link] = deque()
         self._room = threading.Semaphore(MOST)
 
     async def ask(self, request: bytes, within: float) -> Any:
@@ -80,9 +119,9 @@ class BlockingWire:
         except IndexError:
             link, keep, within = self._opened(within)
         try:
-            link.send_packed_command((request,), check_health=False)
+            link.send_packed_command((request,), False)  # noqa: FBT003 - positional for redis-py; no health check
             stage = "reading"
-            if within != link.socket_timeout and not link.can_read(within):
+            if within != link.limit and not link.can_read(within):
                 raise TimedOut(f"no reply within {within:.1f} s")  # noqa: TRY301 - as if redis-py had raised it
             reply = link.read_response()
         except BaseException as error:
@@ -104,7 +143,7 @@ class BlockingWire:
         except StoreUnavailable as error:
             return [error] * len(requests)
         try:
-            link.send_packed_command((b"".join(requests),), check_health=False)
+            link.send_packed_command((b"".join(requests),), False)  # noqa: FBT003 - the same
             while len(replies) < len(requests):
                 if not link.can_read(max(ends - monotonic(), 0)):
                     raise TimedOut(f"no reply within {within:.1f} s")  # noqa: TRY301 - as if redis-py had raised it
@@ -117,7 +156,7 @@ class BlockingWire:
         return replies
 
     @staticmethod
-    def _one(link: AbstractConnection) -> Any:
+    def _one(link: Link) -> Any:
         try:
             return link.read_response()
         except ResponseError as error:
@@ -127,7 +166,7 @@ class BlockingWire:
         """What whoever hands on puts into this list next; None after `within` seconds, or earlier."""
         seconds, room = min(within, LONGEST) - LATE, self._room
         if seconds < SHORTEST or not room.acquire(blocking=False):
-            sleep(min(within, PAUSE))
+            sleep(min(within, PAUSE))  # noqa: ASYNC251 - this wire never suspends
             return None
         try:
             return self._popped(name, seconds, within)
@@ -140,11 +179,11 @@ class BlockingWire:
         except IndexError:
             link, _, within = self._opened(within)
         try:
-            link.send_packed_command((pack((b"BLPOP", name, f"{seconds:.3f}")),), check_health=False)
+            link.send_packed_command((pack((b"BLPOP", name, f"{seconds:.3f}")),), False)  # noqa: FBT003 - the same
             if not link.can_read(within):
                 link.disconnect()
                 return None
-            reply: Any = link.read_response()
+            reply = link.read_response()
         except BaseException as error:
             if failure := self._failed(link, error, "reading"):
                 raise failure from error
@@ -158,10 +197,11 @@ class BlockingWire:
             while links:
                 links.pop().disconnect()
 
-    def _opened(self, within: float) -> tuple[AbstractConnection, bool, float]:
+    def _opened(self, within: float) -> tuple[Link, bool, float]:
         """A new connection, whether it is worth keeping, and how many seconds are left."""
         began = monotonic()
-        link = self._kind(**self._arguments, socket_timeout=within, socket_connect_timeout=within)
+        link = self._new(**self._arguments, socket_timeout=within, socket_connect_timeout=within)
+        link.limit = within
         try:
             link.connect()
             if not self._known:
@@ -178,25 +218,25 @@ class BlockingWire:
             raise StoreUnavailable(f"{self.where} can't be reached: no connection within {within:.1f} s")
         return link, within >= HURRY, left
 
-    def _meet(self, link: AbstractConnection) -> None:
+    def _meet(self, link: Link) -> None:
         """Ask the first connection whether this server will do."""
-        link.send_packed_command((pack((b"INFO", b"server")),), check_health=False)
+        link.send_packed_command((pack((b"INFO", b"server")),), False)  # noqa: FBT003 - the same
         try:
-            info: Any = link.read_response()
+            info = link.read_response()
         except NoPermissionError:
             info = b""
         if reason := misfit(bytes(info).decode(errors="replace"), self.where):
             raise reason
         self._known = True
 
-    def _failed(self, link: AbstractConnection, error: BaseException, stage: str) -> StoreError | Refusal | None:
+    def _failed(self, link: Link, error: BaseException, stage: str) -> StoreError | Refusal | None:
         """What this error means; None: it isn't the connection's, and is raised as it is. Rules 1 and 2."""
         refused = refusal(error)
         if refused and not refused.stale and isinstance(error, ResponseError) and stage != "opening":
             self._idle.append(link)
             return refused
         link.disconnect()
-        if not isinstance(error, (RedisError, OSError)):
+        if not isinstance(error, RedisError | OSError):
             return None
         idle, self._idle = self._idle, deque()
         spare, self._spare = self._spare, deque()

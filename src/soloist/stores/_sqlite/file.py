@@ -6,8 +6,8 @@ for a lock have their turn sooner than connections that find the file busy. asyn
 1.  Only a busy file is asked again, until `within` is over; then it was surely not done. SQLite's own timeout sleeps where
     gevent can't switch, so it is 0. No limit reaches into a disk that stands still.
 2.  The file is made by whoever asks with `makes`. To all others a file or tables that aren't there are empty ones.
-3.  A deleted file lives on for those who have it open, and they would share its `-shm` with its successor's users. So its
-    inode is compared before each request, and again after one that `makes`: what was done to a deleted file is void.
+3.  A deleted file lives on for those who have it open, so its inode is compared before each request. What is under way
+    while a file is deleted was asked before: like all its holds it is gone, and its holder hears of it at the next renewal.
 4.  A connection is closed before a fork. As long as a child has an inherited one, SQLite there takes the process's locks
     for held and asks the kernel for none: two writers, and two holders. https://sqlite.org/howtocorrupt.html
 5.  This process never open()s the file itself: closing it would drop every POSIX lock that SQLite has on it.
@@ -45,9 +45,9 @@ WRONG_PATH = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, e
 
 
 class Schema(NamedTuple):
-    """What lies in the file: its tables' names, the statements that make them, and a check that raises `ConfigError`."""
+    """What lies in the file: its tables' names, the statements that make them, and a check of the first that raises `ConfigError`."""
 
-    names: frozenset[str]
+    names: tuple[str, ...]
     statements: tuple[str, ...]
     check: Callable[[sqlite3.Connection, str], None]
 
@@ -55,7 +55,7 @@ class Schema(NamedTuple):
 class DatabaseFile:
     """One SQLite file, as one store uses it. `mounts` says where to read what is mounted; without it each place will do."""
 
-    def __init__(self, path: str, schema: Schema, *, aio: bool, mounts: Path | None = Path("/proc/self/mountinfo")) -> None:
+    def __init__(self, path: str, schema: Schema, *, aio: bool, mounts: Path | None) -> None:
         self._db: sqlite3.Connection | None = None
         self._nothing: sqlite3.Connection | None = None
         self._inode: tuple[int, int] | None = None
@@ -64,14 +64,15 @@ class DatabaseFile:
         self._threads: ThreadPoolExecutor | None = None
         self._schema, self._aio, self._mounts = schema, aio, mounts
         self.path = str(Path(path).absolute())
-        _FILES.add(self)
+        with _OPENING:
+            _FILES.add(self)
 
     async def ask(self, work: Callable[[sqlite3.Connection, *Ts], T], within: float, *args: *Ts, makes: bool = False) -> T:
         """What `work` answers. It may be called several times; only its last call counts."""
         ends = time.monotonic() + within
         if not self._aio:
             return self._patiently(work, args, ends, makes=makes)
-        return await self._in_a_thread(lambda: self._in_time(work, args, ends, makes=makes))
+        return await self._in_a_thread(lambda: self._patiently(work, args, ends, makes=makes))
 
     async def close(self) -> None:
         """Close the connection, and let the threads end. Both come back when something is asked."""
@@ -84,48 +85,33 @@ class DatabaseFile:
 
     async def _in_a_thread(self, work: Callable[[], T]) -> T:
         """A cancelled caller strands nothing: a request that has begun comes to its end, another is never begun."""
-        import asyncio
-        from concurrent.futures import ThreadPoolExecutor
+        import asyncio  # noqa: PLC0415 - only who uses asyncio pays for its import
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - the same
 
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "soloist-sqlite")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _in_time(self, work: Callable[[sqlite3.Connection, *Ts], T], args: tuple[*Ts], ends: float, *, makes: bool) -> T:
-        """What waited for a thread for too long isn't asked any more."""
-        if time.monotonic() > ends:
-            raise self._busy()
-        return self._patiently(work, args, ends, makes=makes)
-
     def _patiently(self, work: Callable[[sqlite3.Connection, *Ts], T], args: tuple[*Ts], ends: float, *, makes: bool) -> T:
         pause = SHORTEST_PAUSE
         while True:
-            try:
-                with self._lock:
-                    return self._once(work, args, makes=makes)
-            except (sqlite3.Error, _Void) as error:
-                if time.monotonic() + pause > ends:
-                    raise self._busy() from error
+            with self._lock:
+                if self._asking:
+                    raise StoreUnavailable(f"{self.path!r} is being asked by this very thread: ask nothing in a signal's handler")
+                try:
+                    self._asking = True
+                    return work(self._opened(makes=makes), *args)
+                except sqlite3.Error as error:
+                    reason = error
+                    self._judge(error)
+                except UnicodeEncodeError as error:
+                    raise ConfigError(f"tokens and namespaces must be text that UTF-8 can say: {error}") from error
+                finally:
+                    self._asking = False
+            if time.monotonic() + pause > ends:
+                raise self._busy() from reason
             time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - chance, not secrets
             pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _once(self, work: Callable[[sqlite3.Connection, *Ts], T], args: tuple[*Ts], *, makes: bool) -> T:
-        """One attempt; what it raises that is none of our errors may be tried again."""
-        if self._asking:
-            raise StoreUnavailable(f"{self.path!r} is in the middle of a request of this very thread: ask nothing in a signal's handler")
-        try:
-            self._asking = True
-            answer = work(self._opened(makes=makes), *args)
-            if makes and self._there() != self._inode:
-                raise _Void
-            return answer
-        except sqlite3.Error as error:
-            self._judge(error)
-            raise
-        except UnicodeEncodeError as error:
-            raise ConfigError(f"tokens and namespaces must be text that UTF-8 can say: {error}") from error
-        finally:
-            self._asking = False
 
     def _there(self) -> tuple[int, int] | None:
         """Which file lies there now, None for none."""
@@ -171,16 +157,17 @@ class DatabaseFile:
         db.execute("pragma synchronous = normal")
         if db.execute("pragma encoding").fetchall() != [("UTF-8",)]:
             raise ConfigError(f"{self.path!r} is a database in UTF-16: use another file")
-        there = {str(name) for (name,) in db.execute("select name from sqlite_schema where type = 'table'")} & self._schema.names
-        if there:
+        there = {str(name) for (name,) in db.execute("select name from sqlite_schema where type = 'table'")} & {*self._schema.names}
+        if self._schema.names[0] in there:
             self._schema.check(db, self.path)
         if makes:
+            db.execute("pragma page_size = 1024")  # of a new file: a commit writes one page, and rows are small
             if db.execute("pragma journal_mode = wal").fetchall() != [("wal",)]:
                 raise ConfigError(f"{self.path!r} can't be given a write-ahead log: use a file on a disk of this host")
             self._make(db)
             self._schema.check(db, self.path)
         self._made = makes
-        self._readable = makes or there == self._schema.names
+        self._readable = makes or len(there) == len(self._schema.names)
 
     def _make(self, db: sqlite3.Connection) -> None:
         with transaction(db):
@@ -229,7 +216,10 @@ class DatabaseFile:
             case sqlite3.SQLITE_ERROR:
                 return ConfigError(f"{self.path!r} has tables named soloist_… that aren't ours ({error}): use a file of its own")
             case sqlite3.SQLITE_IOERR:
-                return OutcomeUnknown(f"{self.path!r} can't be read or written ({error}): see what the system's log says of its disk")
+                return OutcomeUnknown(
+                    f"{self.path!r} can't be read or written ({error}): see what the system's log says of its disk, and stop whoever still "
+                    "uses a file that was deleted there without its -wal and -shm"
+                )
             case sqlite3.SQLITE_FULL:
                 return StoreUnavailable(f"{self.path!r} can't grow ({error}): make room on its disk")
             case _:
@@ -258,10 +248,6 @@ class DatabaseFile:
         return inherited
 
 
-class _Void(Exception):
-    """What was asked was done to a file that has been deleted meanwhile."""
-
-
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Generator[None]:
     """Several statements as one. IMMEDIATE: a deferred BEGIN fails at once when it writes after another has."""
@@ -275,25 +261,27 @@ def transaction(db: sqlite3.Connection) -> Generator[None]:
 
 
 _FILES: weakref.WeakSet[DatabaseFile] = weakref.WeakSet()
-_STOPPED: list[DatabaseFile] = []
+_OPENING = threading.Lock()
 _INHERITED: list[sqlite3.Connection | None] = []
 
 
 def _before_fork() -> None:
     """Nobody is inside SQLite while this process forks, and no connection is inherited (rule 4)."""
-    for file in tuple(_FILES):
+    _OPENING.acquire()
+    for file in _FILES:
         file.stop()
-        _STOPPED.append(file)
 
 
 def _after_fork_in_parent() -> None:
-    while _STOPPED:
-        _STOPPED.pop().go_on()
+    for file in _FILES:
+        file.go_on()
+    _OPENING.release()
 
 
 def _after_fork_in_child() -> None:
-    _STOPPED.clear()
-    _INHERITED.extend([file.begin_anew() for file in tuple(_FILES)])
+    _INHERITED.extend([file.begin_anew() for file in _FILES])
+    if _OPENING.locked():  # not where C code forked without a word
+        _OPENING.release()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

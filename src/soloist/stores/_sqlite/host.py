@@ -1,4 +1,4 @@
-"""What this host says of itself: its clocks, and what kind of place a path is. No SQLite here.
+"""What this host says of itself: its clocks, and what kind of place a path is. SQLite isn't asked here.
 
 Leases of running holds are counted from a boot of the host, so all that share a file must mean the same boot by it, and
 what lies on a network may be shared with another host.
@@ -13,17 +13,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from soloist._world import boottime
+from soloist.errors import ConfigError
 
-REMOTE = frozenset(
-    """
-    9p acfs afs beegfs ceph cifs coda fuse gfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs prl_fs pvfs2 smb2 smb3 smbfs vboxsf
-    virtiofs
-""".split()
-)
+MOUNTS = Path("/proc/self/mountinfo")
+
+NETWORKS = "9p afs beegfs ceph cifs coda fuse gfs2 glusterfs gpfs lustre nfs nfs4 ocfs2 orangefs prl_fs smb3 smbfs vboxsf virtiofs"
+REMOTE = frozenset(NETWORKS.split())
 LOCAL_FUSE = frozenset({"fuse.bindfs", "fuse.encfs", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.mergerfs"})
 """Any other file system in user space may be a network's."""
+
+
+NAMES = "write sqlite:///relative.db or sqlite:////absolute.db, with # as %23 and ? as %3F"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,24 @@ def host_clocks(proc: Path = Path("/proc")) -> Clocks:
         if clock == "boottime"
     )
     return Clocks(time.time, (lambda: boottime() - shift) if shift else boottime, boot)
+
+
+def parse(url: str) -> tuple[str, Path | None]:
+    """The path that a URL names, and where to read what is mounted; None if it may lie on a network."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"this sqlite:// URL can't be read: {NAMES}") from error
+    path, options = unquote(parts.path[1:], errors="surrogateescape"), parse_qs(parts.query, keep_blank_values=True)
+    if ":memory:" in (parts.netloc, path):
+        raise ConfigError("sqlite:// without a file would be another database for each process, and exclude nobody: use memory://")
+    if not url.lower().startswith("sqlite:///") or parts.fragment or path in ("", "/") or "\0" in path:
+        raise ConfigError(f"this sqlite:// URL names no file of this host: {NAMES}")
+    allowed = options.pop("allow_network_fs", ["0"])
+    if options or allowed not in (["0"], ["1"]):
+        wrong = ", ".join(options) or "another value of it"
+        raise ConfigError(f"an sqlite:// URL takes the option allow_network_fs=1, not {wrong}: settings don't go into a URL")
+    return path, None if allowed == ["1"] else MOUNTS
 
 
 def refused(path: str, mounts: str) -> str | None:
