@@ -232,7 +232,7 @@ class Soloist(_AnySoloist[Keeper]):
     def holders(self, prefix: str = "") -> list[Holder]:
         """Who holds keys that begin with `prefix`."""
         desk = self._desk()
-        return run(locking.listed(desk.world, desk.store, prefix, within=self._patience))
+        return run(locking.listed(desk.world, desk.store, _settings.prefix(prefix), within=self._patience))
 
     def holder(self, key: str) -> Holder | None:
         """Who holds `key`, or None. Of a semaphore, the one in the lowest slot."""
@@ -244,7 +244,7 @@ class Soloist(_AnySoloist[Keeper]):
 
         The holder learns of it at its next renewal. With `fence`, only the hold with that very fence is taken away.
         """
-        desk = self._desk()
+        desk, fence = self._desk(), _settings.fence(fence)
         return run(locking.force(desk.world, desk.store, _settings.key(key), fence, _operator(desk), within=self._patience))
 
     def close(self) -> None:
@@ -256,7 +256,10 @@ class Soloist(_AnySoloist[Keeper]):
 
     def _desk(self) -> Keeper:
         desk = self._desks.get(os.getpid())
-        if desk is None or desk.forked:
+        if desk is not None and desk.forked:  # an ancestor's, whose pid came round again
+            self._desks.pop(os.getpid(), None)
+            desk = None
+        if desk is None:
             # Two threads may get here at once: setdefault lets one of the two desks win, and the other was never used.
             made = Keeper(open_store(self._url, self._namespace, aio=False), self._tell, self._patience)
             desk = self._desks.setdefault(os.getpid(), made)
@@ -360,7 +363,7 @@ class AsyncSoloist(_AnySoloist[AsyncKeeper]):
     async def holders(self, prefix: str = "") -> list[Holder]:
         """Who holds keys that begin with `prefix`."""
         desk = self._desk()
-        return await locking.listed(desk.world, desk.store, prefix, within=self._patience)
+        return await locking.listed(desk.world, desk.store, _settings.prefix(prefix), within=self._patience)
 
     async def holder(self, key: str) -> Holder | None:
         """Who holds `key`, or None. Of a semaphore, the one in the lowest slot."""
@@ -372,7 +375,7 @@ class AsyncSoloist(_AnySoloist[AsyncKeeper]):
 
         The holder learns of it at its next renewal. With `fence`, only the hold with that very fence is taken away.
         """
-        desk = self._desk()
+        desk, fence = self._desk(), _settings.fence(fence)
         return await locking.force(desk.world, desk.store, _settings.key(key), fence, _operator(desk), within=self._patience)
 
     async def close(self) -> None:

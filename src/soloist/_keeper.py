@@ -38,6 +38,9 @@ PACE = 10.0
 IDLE = 60.0
 """Seconds after which a keeper with nothing to do ends; the next hold starts a new one."""
 
+AFTER_BUG = 0.2
+"""Seconds that a keeper pauses after an error that it doesn't know: what was due is due still, and it must not spin."""
+
 LAST_WORDS = 1.0
 """Seconds that the interpreter's exit may wait for an abandoned token to be evicted."""
 
@@ -136,11 +139,12 @@ class Keeper(Desk):
     def _work(self) -> None:
         idle_since = boottime()
         while True:
-            self._wakes_at = -math.inf  # awake: whoever adds something now needn't wake us
+            self._wakes_at, pause = -math.inf, 0.0  # awake: whoever adds something now needn't wake us
             try:
                 run(tend(self.world, self.store, self.book, patience=self._patience))
             except Exception:  # a keeper never dies: every hold of this process depends on it
                 log.exception("the keeper met an error that it doesn't know; it goes on")
+                pause = AFTER_BUG
             with self._changed:
                 self._wakes_at = math.inf  # before looking, so that what is added meanwhile wakes us
                 now, due = boottime(), self.book.due()
@@ -149,7 +153,7 @@ class Keeper(Desk):
                 if self._closed or now - idle_since > IDLE:
                     self._thread = None
                     return
-                self._wakes_at = min(due, now + self._pace)
+                self._wakes_at = max(min(due, now + self._pace), now + pause)
                 self._pace = PACE if due == math.inf else self._pace
                 self._changed.wait(max(0.0, self._wakes_at - now))
 
@@ -167,6 +171,7 @@ class AsyncKeeper(Desk):
         self._task: asyncio.Task[None] | None = None
         self._wakes_at = math.inf
         self._calls: set[asyncio.Task[object]] = set()
+        self._closed = False
 
     def add(self, kept: Kept) -> None:
         """Stay the holder of this from now on."""
@@ -200,7 +205,7 @@ class AsyncKeeper(Desk):
         """End the timer, after a last attempt to evict what was abandoned."""
         if self._timer:
             self._timer.cancel()
-        self._wakes_at = -math.inf
+        self._closed, self._wakes_at = True, -math.inf
         if self._task:
             await self._task
         await evict_due(self.world, self.store, self.book, LAST_WORDS)
@@ -216,14 +221,18 @@ class AsyncKeeper(Desk):
         self._task = self.loop.create_task(self._work())
 
     async def _work(self) -> None:
+        pause = 0.0
         try:
             await tend(self.world, self.store, self.book, patience=self._patience)
         except Exception:  # a keeper never dies: every hold of this process depends on it
             log.exception("the keeper met an error that it doesn't know; it goes on")
-        self._task, self._wakes_at = None, math.inf
-        due = self.book.due()
+            pause = AFTER_BUG
+        self._task = None
+        if self._closed:
+            return
+        self._wakes_at, due = math.inf, self.book.due()
         if due < math.inf:
-            self._set(due)
+            self._set(max(due, boottime() + pause))
 
 
 def _last_words() -> None:

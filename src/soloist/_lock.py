@@ -80,7 +80,7 @@ class _AnyHold(Generic[D]):
         lost = self.lost
         why = "forked" if self._desk.forked else lost or ("released" if self._released else None)
         if why is not None:
-            raise LockLost(self.key, fence=self.fence, why=why, since=boottime() - self._kept.place.deadline)
+            raise LockLost(self.key, fence=self.fence, why=why, since=max(0.0, boottime() - self._kept.place.deadline))
 
     def _leave(self) -> bool:
         """Let the keeper and the list of who holds what here go of it; False if there is nothing to release."""
@@ -95,7 +95,9 @@ class _AnyHold(Generic[D]):
 
     def __del__(self) -> None:
         """Nobody can release it any more: it is renewed no longer, and ends with its lease. No request is sent here."""
-        if not self._released and self._leave() and self._kept.place.lost is None:
+        if self._released or sys.is_finalizing():  # a process that ends needn't be told that its holds do
+            return
+        if self._leave() and self._kept.place.lost is None:
             self._desk.world.tell(Dropped(self.key, self.fence))
 
     def __repr__(self) -> str:

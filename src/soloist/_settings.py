@@ -31,6 +31,13 @@ FOREIGN_WORDS = {
 """Words of other libraries: `timeout` is the lease in redis-py, and the wait in `threading`."""
 
 
+ENDLESS = {
+    "lease": "choose how long a dead holder may block the others, and let it be renewed",
+    "max_hold": "None means that it is renewed for ever",
+}
+"""What to write instead of infinity."""
+
+
 def url(given: str | None, environment: Mapping[str, str] = os.environ) -> str:
     """The store's URL."""
     found = environment.get("SOLOIST_URL") if given is None else given
@@ -40,7 +47,8 @@ def url(given: str | None, environment: Mapping[str, str] = os.environ) -> str:
             "or set the environment variable SOLOIST_URL"
         )
     if not isinstance(found, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
-        raise ConfigError(f'a store is named by a URL such as "redis://localhost:6379/0", not by {_shown(found)}')
+        # Its type alone: a URL in bytes may hold a password.
+        raise ConfigError(f'a store is named by a URL such as "redis://localhost:6379/0", a str, not by {type(found).__name__}')
     return found
 
 
@@ -58,10 +66,20 @@ def key(given: str) -> str:
         raise ConfigError(f"a key is a str, not {_shown(given)}: write f'report:{{id}}', for example")
     if not given:
         raise ConfigError("a key can't be empty: name what is guarded, as in 'report:42'")
-    try:
-        given.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(f"the key {given!r} has a lone surrogate at {error.start}: decode the text before it becomes a key") from None
+    return _encodable("key", given)
+
+
+def prefix(given: str) -> str:
+    """What the keys that are asked for begin with."""
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # the same
+        raise ConfigError(f"a prefix of keys is a str, not {_shown(given)}: '' means all of them")
+    return _encodable("prefix", given)
+
+
+def fence(given: int | None) -> int | None:
+    """The fence of a certain hold."""
+    if given is not None and (isinstance(cast("object", given), bool) or not isinstance(cast("object", given), int)):
+        raise ConfigError(f"fence= is the number of a hold, as `holder.fence` shows it, not {_shown(given)}")
     return given
 
 
@@ -72,7 +90,7 @@ def seconds(name: str, given: float, *, least: float = 0.0, above: bool = False,
     if given < least or (above and given == least):
         raise ConfigError(f"{name}={given:g} is too short: it must be {'more than' if above else 'at least'} {least:g} s")
     if math.isinf(given) and not endless:
-        raise ConfigError(f"{name}= can't be infinite: choose how long a dead holder may block the others, and let it be renewed")
+        raise ConfigError(f"{name}= can't be infinite: " + ENDLESS.get(name, "choose a number of seconds"))
     return float(given)
 
 
@@ -118,6 +136,15 @@ def refuse(where: str, wrong: Mapping[str, object]) -> None:
     """Refuse keyword arguments that don't exist, with a sentence for the words of other libraries."""
     for name in wrong:
         raise ConfigError(f"{where} has no {name}=: " + FOREIGN_WORDS.get(name, "see its docstring for the options that it has"))
+
+
+def _encodable(what: str, given: str) -> str:
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        at = error.start
+        raise ConfigError(f"the {what} {given!r} has a lone surrogate at {at}: decode the text before it becomes a {what}") from None
+    return given
 
 
 def _shown(given: object) -> str:

@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from soloist._world import boottime
-from soloist.errors import StoreError, StoreUnavailable
+from soloist.errors import ConfigError, StoreError, StoreUnavailable
 
 State: TypeAlias = Literal["publishing", "queued", "running", "kept"]
 """`publishing`: the message isn't surely sent yet. `queued`: it waits for its start. `running`. `kept`: nobody acts under
@@ -302,6 +302,8 @@ class Store(ABC):
                     return await self.look(key, slots=slots, within=within)
         except StoreError as error:
             return error
+        except ConfigError as error:  # a record that can't be read, for example: it keeps no other line out
+            return StoreUnavailable(str(error))
 
 
 def owner(token: str) -> str:

@@ -18,11 +18,11 @@ UNREACHABLE = StoreUnavailable("connection refused")
 PULLING = replace(CAPABILITIES, push="", poll=0.1)
 
 
-def grant(token="mine", *, key="k", ttl=30.0, now=1000.0, fence=7, slot=0, last: Last | None = None):
+def grant(token="mine", *, key="k", ttl=30.0, now=1000.0, fence=7, slot=0, last: Last | None = None):  # noqa: S107 - a token guards nothing here
     return Grant(key, token, fence, None, slot, ttl, now, last)
 
 
-def holder(token="theirs", *, key="k", ttl=30.0, fence=5, slot=0, **info: str | float):
+def holder(token="theirs", *, key="k", ttl=30.0, fence=5, slot=0, **info: str | float):  # noqa: S107 - the same
     return Holder(key, slot, token, fence, ttl, "running", info)
 
 

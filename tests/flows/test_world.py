@@ -79,7 +79,7 @@ def test_a_quick_reply_narrows_what_is_known():
 def test_a_slow_reply_widens_nothing():
     clock = Clock()
     clock.learn(sent=100.0, got=100.01, server=1000.0)
-    clock.learn(sent=101.0, got=161.0, server=1001.0)  # this process stood still while the reply was on its way
+    clock.learn(sent=101.0, got=161.0, server=1060.9)  # this process stood still before its request was on its way
     assert 1061.0 <= clock.server(161.0) < 1061.2
 
 

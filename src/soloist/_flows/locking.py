@@ -172,6 +172,8 @@ async def give_back(world: World, store: Store, terms: Terms, kept: Kept) -> boo
         world.tell(Released(kept.key, None, ours=False, kept=0))
         return False
     rest = max(kept.since + terms.min_hold - now, 0)
+    if rest and kept.may_land_until:  # an attempt that may still land shall find it kept: then it changes nothing
+        rest = max(rest, terms.patience)
     ours = False
     if lost not in {"taken", "vanished"} and (kept.renewed or now < kept.place.deadline):  # rule 5
         try:

@@ -77,6 +77,11 @@ class Record:
         self.waiting = 0.0
         self.lying = False
 
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody has it: an empty record is a vacancy, and so is a baton that nobody took."""
+        return bool(self.token) and not self.lying
+
 
 class Ticket(NamedTuple):
     """A waiter in the queue. `give` is called once at most, with the baton's grant as its server sees it."""
@@ -210,7 +215,7 @@ class Model:
     def look(self, now: float, key: str, *, slots: int = 1) -> tuple[Holder, ...]:
         """See `Store.look`."""
         found = ((slot, self._live(now, key, slot)) for slot in range(slots))
-        return tuple(_holder(key, slot, record, now) for slot, record in found if record is not None and record.token)
+        return tuple(_holder(key, slot, record, now) for slot, record in found if record is not None and record.is_held)
 
     def listing(self, now: float, prefix: str, cursor: str | None = None, limit: int = 100) -> Page:
         """See `Store.listing`."""
@@ -221,7 +226,7 @@ class Model:
             if len(page) == limit:
                 return Page(tuple(page), f"{page[-1].slot}:{page[-1].key}")
             record = self._live(now, key, slot)
-            if record is not None and record.token:
+            if record is not None and record.is_held:
                 page.append(_holder(key, slot, record, now))
         return Page(tuple(page), None)
 

@@ -25,8 +25,7 @@ for slot = 0, slots - 1 do
     elseif holder == expect then
       expected = expected or slot
     end
-    local lies = state_of(record) == 'b' and redis.call('LPOS', bucket .. 'w:' .. key, entry_of(slot, record))
-    if lies or empty and (not expect or holder == '-' .. expect) then
+    if lies(slot, record, key) or empty and (not expect or holder == '-' .. expect) then
       vacant = vacant or slot
     elseif empty then
       memory = record

@@ -17,7 +17,7 @@ for _, member in ipairs(members) do
       return alien
     elseif not record or is_empty(record) then
       redis.call('ZREM', bucket, member)
-    else
+    elseif not lies(tonumber(member:sub(1, colon - 1)), record, member:sub(colon + 1)) then
       found[at + 1], found[at + 2], found[at + 3] = member, redis.call('PTTL', name), record
     end
   end

@@ -8,7 +8,7 @@ for slot = 0, ARGV[2] - 1 do
   local record, alien = read(name)
   if alien then
     return alien
-  elseif record and not is_empty(record) then
+  elseif record and not is_empty(record) and not lies(slot, record, key) then
     found[at + 1], found[at + 2], found[at + 3] = slot, redis.call('PTTL', name), record
   end
 end

@@ -82,6 +82,10 @@ local function entry_of(slot, record) -- a baton as it lies in the list
   return whole(slot) .. ' ' .. fence_of(record) .. ' ' .. token_of(record) .. info_of(record)
 end
 
+local function lies(slot, record, whose) -- a baton that nobody took: whoever claims gets it
+  return state_of(record) == 'b' and redis.call('LPOS', bucket .. 'w:' .. whose, entry_of(slot, record))
+end
+
 local function unlay(slot, record) -- take a baton out of the list, if it lies there
   if state_of(record) == 'b' then
     redis.call('LREM', bucket .. 'w:' .. key, 1, entry_of(slot, record))
