@@ -1,27 +1,37 @@
 """Broken stores and flows, each of which an ordinary test or seed must catch: `./dev test mutants [name ...]`.
 
 tests/mutants/*.toml names them: a file, the lines as they are, the lines as they would be wrong, and where to look first.
-A mutant is made in a copy of `src`; the parts are asked one after the other until one of their tests fails. One that no
-part catches survives, and fails the run; so does one whose lines are no longer there, or that is longer than five lines.
+
+1. A mutant is made in a copy of `src`, which the tests import instead. Only one with its lines there exactly once, and with
+   five changed ones at most, is a mutant.
+2. The parts are asked one after the other until one of their tests fails. One that none catches has survived, and fails the run.
+3. What can't even be collected has caught nothing, nor has a test that fails without the mutant, too: all that caught one
+   are asked again with the source as it is.
+4. Each mutant has a Redis of its own: a broken store writes nonsense.
 """
 
+import ast
 import difflib
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tools.binaries import ServerNotHadError
 from tools.lint import ROOT
-from tools.servers import redis_url
+from tools.servers import MISSING, NO_SERVER, URL, redis_server
+from tools.told import FILE
 
 LINES = 5
 """A mutant's diff changes no more lines than this."""
@@ -29,12 +39,14 @@ LINES = 5
 PATIENCE = 120
 """Seconds that a part may take with a mutant; one that hangs has been noticed, too."""
 
-FIRST = ("flows", "simulation", "contract", "stores", "locks")
+SEEDS = "seeds"
+"""The part that isn't a folder: schedules of the simulator, `SCHEDULES` of them or as many as stand behind it."""
+
+SCHEDULES = 3000
+FIRST_SEED = 1
+
+FIRST = ("flows", SEEDS, "simulation", "contract", "stores", "locks")
 """Parts, in the order in which they are asked after those that the mutant names."""
-
-TESTS_FAILED = 1
-"""pytest's status; with any other one it could not even begin, which catches nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -57,80 +69,163 @@ class Mutant:
         """How many lines it changes, takes away or adds."""
         return max(sum(line.startswith(sign) for line in self.diff) for sign in "+-")
 
+    def fault(self, text: str) -> str:
+        """Why it can't be made of this text; empty if it can."""
+        if (found := text.count(self.before)) != 1:
+            return f"its lines are found {found} times in {self.file}"
+        if not 0 < self.changed <= LINES:
+            return f"it changes {self.changed} lines"
+        return unreadable(text.replace(self.before, self.after)) if self.file.endswith(".py") else ""
+
+
+def unreadable(text: str) -> str:
+    """Why this is no Python; empty if it is."""
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        return f"it can't be read as Python: {error}"
+    return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a mutant."""
+    """What became of a mutant: who caught it, or what is wrong; neither if nothing could be said here."""
 
     mutant: Mutant
-    caught: str
-    seconds: float
+    caught: str = ""
+    wrong: str = ""
+    unsaid: str = ""
+    seconds: float = 0.0
 
     def __str__(self) -> str:
         shown = "\n".join(f"      {line}" for line in self.mutant.diff)
-        verdict = f"caught by {self.caught}" if self.caught else "SURVIVED"
+        verdict = f"caught by {self.caught}" if self.caught else self.wrong or f"skipped, {self.unsaid}"
         return f"{self.mutant.name}  ({self.mutant.file}, {self.seconds:.1f} s)\n{shown}\n    {verdict}"
 
 
 def load(names: Sequence[str]) -> Iterator[Mutant]:
-    """The mutants of that name, or all."""
+    """The mutants of that name, or all; a page's name stands for all of its mutants."""
     for page in sorted((ROOT / "tests/mutants").glob("*.toml")):
         for entry in tomllib.loads(page.read_text())["mutant"]:
             mutant = Mutant(entry["name"], entry["file"], entry["before"].strip("\n"), entry["after"].strip("\n"), tuple(entry["look"]))
-            if not names or mutant.name in names:
+            if not names or {mutant.name, page.stem} & set(names):
                 yield mutant
 
 
-def judge(mutant: Mutant) -> Fate:
+def judge(mutant: Mutant, source: Path) -> Fate:
     """Make it, and ask part after part."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="soloist-mutant-") as copy:
-        shutil.copytree(ROOT / "src", f"{copy}/src", ignore=shutil.ignore_patterns("__pycache__"))
-        target = Path(copy, mutant.file)
+    with tempfile.TemporaryDirectory(prefix="soloist-mutant-") as folder, servers() as environ:
+        copy = Path(folder, "src")
+        shutil.copytree(source, copy)
+        target = Path(folder, mutant.file)
         text = target.read_text()
-        if text.count(mutant.before) != 1 or not 0 < mutant.changed <= LINES:
-            return Fate(mutant, "", 0.0)
+        if fault := mutant.fault(text):
+            return Fate(mutant, wrong=f"NOT APPLICABLE: {fault}")
         target.write_text(text.replace(mutant.before, mutant.after))
+        for stale in target.parent.glob(f"__pycache__/{target.stem}.*"):
+            stale.unlink()
         for part in dict.fromkeys((*mutant.look, *FIRST)):
-            if caught := ask(part, f"{copy}/src"):
-                return Fate(mutant, caught, time.monotonic() - began)
-    return Fate(mutant, "", time.monotonic() - began)
+            if caught := ask(part, copy, environ):
+                return Fate(mutant, caught, seconds=time.monotonic() - began)
+    if MISSING in environ and "redis" in mutant.file:
+        return Fate(mutant, unsaid=f"{NO_SERVER}{environ[MISSING]}", seconds=time.monotonic() - began)
+    return Fate(mutant, wrong="SURVIVED", seconds=time.monotonic() - began)
 
 
-def ask(part: str, source: str) -> str:
-    """The first test of a part that fails with this source, or nothing. `part` may go on with a file: `contract/test_x.py`."""
-    folder, _, words = part.partition(" ")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider", f"tests/{folder}"]
-    command += ["-k", words] if words else []
-    environ = os.environ | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
+@contextmanager
+def servers() -> Generator[dict[str, str]]:
+    """The tests' environment, with a Redis that nobody else uses."""
+    environ = {name: value for name, value in os.environ.items() if name != URL}
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"tests/{folder}, which never ended"
-    if done.returncode != TESTS_FAILED:
+        with redis_server() as server:
+            yield environ | {URL: server.url}
+    except ServerNotHadError as error:
+        yield environ | {MISSING: str(error)}
+
+
+def ask(part: str, source: Path, environ: dict[str, str]) -> str:
+    """The first test or seed of a part that fails with this source, or nothing.
+
+    A part is a folder or a file of tests, with words behind it those that pytest's -k selects; or `seeds`, and how many.
+    """
+    place, _, words = part.partition(" ")
+    if place == SEEDS:
+        return next(iter(failing_seeds(FIRST_SEED, int(words or SCHEDULES), source, environ)), "")
+    if not (ROOT / "tests" / place.partition("::")[0]).exists():
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    return found[1] if found else f"tests/{folder}"
+    selection = [f"tests/{place}", "-x"] + (["-k", words] if words else [])
+    return next(iter(failing_tests(selection, source, environ)), "")
+
+
+def failing_tests(selection: Sequence[str], source: Path, environ: dict[str, str]) -> list[str]:
+    """The tests that fail with this source. Those that need a plugin from elsewhere aren't among them: to load it takes a second."""
+    options = ("-q", "--tb=no", "-p", "no:cacheprovider", "-p", "tools.told")
+    with tempfile.NamedTemporaryFile(prefix="soloist-told-") as told:
+        status, _ = done((*options, *selection), "pytest", source, environ | {FILE: told.name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+        events = [json.loads(line) for line in Path(told.name).read_text().splitlines()]
+    if status is None:
+        return [f"{selection[0]}, which never ended"]
+    return [event["test"] for event in events if event.get("outcome") == "failed" and "::" in event["test"]]
+
+
+def failing_seeds(seed: int, schedules: int, source: Path, environ: dict[str, str]) -> list[str]:
+    """The seeds from this one on whose schedules go wrong with this source, and how."""
+    status, said = done(("--seed", str(seed), "--schedules", str(schedules)), "soloist.testing.simulator", source, environ)
+    if status is None:
+        return [f"seed {seed}, or one of the next, which never ended"]
+    return [f"seed {number}: {how}" for number, how in re.findall(r"^seed (\d+):\n +[\d.]+ +(.*)$", said, re.MULTILINE)]
+
+
+def done(arguments: Sequence[str], module: str, source: Path, environ: dict[str, str]) -> tuple[int | None, str]:
+    """A module's status and what it said; no status if it had to be ended, with all that it had started."""
+    process = subprocess.Popen(
+        (sys.executable, "-m", module, *arguments),
+        cwd=ROOT,
+        env=environ | {"PYTHONPATH": str(source)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None, ""
+    return process.returncode, said
+
+
+def faithless(catches: Sequence[str], source: Path) -> set[str]:
+    """Those of the tests and seeds that fail with this source, which nobody broke."""
+    tests = sorted({catch for catch in catches if catch.startswith("tests/") and "::" in catch})
+    seeds = {int(match[1]): catch for catch in catches if (match := re.match(r"seed (\d+):", catch))}
+    with servers() as environ:
+        failed = set(failing_tests(tests, source, environ)) if tests else set[str]()
+        return failed | {catch for seed, catch in seeds.items() if failing_seeds(seed, 1, source, environ)}
 
 
 def main(names: Sequence[str]) -> int:
     """Judge them, two at a time; 1 if one survives."""
     mutants = list(load(names))
-    with ExitStack() as stack:
-        if "SOLOIST_TEST_REDIS_URL" not in os.environ:
-            os.environ["SOLOIST_TEST_REDIS_URL"] = stack.enter_context(redis_url())
-        with ThreadPoolExecutor(2) as pool:
-            fates = []
-            for fate in pool.map(judge, mutants):
-                print(fate, flush=True)
-                fates.append(fate)
-    survived = [fate for fate in fates if not fate.caught]
-    for fate in survived:
-        print(f"SURVIVED, or not applicable any more: {fate.mutant.name}")
-    print(f"{len(fates) - len(survived)} passed, {len(survived)} failed, 0 skipped")
-    return 1 if survived or not fates else 0
+    fates: list[Fate] = []
+    with tempfile.TemporaryDirectory(prefix="soloist-mutants-") as folder, ThreadPoolExecutor(2) as pool:
+        source = Path(folder, "src")
+        shutil.copytree(ROOT / "src", source)
+        for fate in pool.map(judge, mutants, [source] * len(mutants)):
+            print(fate, flush=True)
+            fates.append(fate)
+        doubtful = faithless([fate.caught for fate in fates], source)
+    fates = [replace(fate, caught="", wrong=f"{fate.caught} fails without it, too") if fate.caught in doubtful else fate for fate in fates]
+    wrong = [fate for fate in fates if fate.wrong]
+    for fate in wrong:
+        print(f"{fate.mutant.name}: {fate.wrong}")
+    skipped = sum(bool(fate.unsaid) for fate in fates)
+    print(f"{len(fates) - len(wrong) - skipped} passed, {len(wrong)} failed, {skipped} skipped")
+    return 1 if wrong or not fates else 0
 
 
 if __name__ == "__main__":

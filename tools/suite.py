@@ -54,7 +54,7 @@ PARTS = (
     Part("simulation", "seeded schedules with faults", "tests/simulation"),
     Part("contract", "every rule on every store, blocking and asyncio", "tests/contract", workers=2, server=True),
     Part("stores", "what one store alone promises", "tests/stores", workers=2, server=True),
-    Part("locks", "the faces, the keeper, bad input", "tests/locks", server=True),
+    Part("locks", "the faces, the keeper, bad input", "tests/locks", workers=2, server=True),
     Part("docs", "every example runs", "tests/docs", server=True),
     Part("refinement", "random programs: every store answers as the model does", "tests/refinement", long=True, server=True),
     Part(

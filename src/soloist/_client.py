@@ -121,7 +121,7 @@ class _AnySoloist(Generic[D]):
         )
         if terms.min_hold > min(longest, self._capabilities.longest_ttl):
             raise ConfigError(f"min_hold={min_hold:g} is longer than max_hold={longest:g} or than the store's longest lease: shorten it")
-        return terms, _settings.seconds("wait", wait, endless=True), _settings.callback("on_lost", on_lost)
+        return terms, _settings.seconds("wait", wait, endless=True), _settings.callback("on_lost", on_lost, aio=self._aio)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._url.partition(':')[0]}:// namespace={self._namespace!r}>"
@@ -252,7 +252,6 @@ class Soloist(_AnySoloist[Keeper]):
         desk = self._desks.pop(os.getpid(), None)
         if desk is not None:
             desk.close()
-            run(desk.store.close())
 
     def _desk(self) -> Keeper:
         desk = self._desks.get(os.getpid())
@@ -383,7 +382,6 @@ class AsyncSoloist(_AnySoloist[AsyncKeeper]):
         desk = self._desks.pop(_running_loop(), None)
         if desk is not None:
             await desk.close()
-            await desk.store.close()
 
     def _desk(self) -> AsyncKeeper:
         loop = _running_loop()

@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from soloist._flows.renewing import Book, evict_due, tend
@@ -22,7 +23,7 @@ from soloist.events import CallbackFailed
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from soloist._flows.renewing import Kept
     from soloist.contract import Info, Store
@@ -112,14 +113,17 @@ class Keeper(Desk):
         threading.Thread(target=self._guarded, args=(function, argument), name="soloist-on-lost", daemon=True).start()
 
     def close(self) -> None:
-        """End the thread, after a last attempt to evict what was abandoned."""
+        """End the thread, after a last attempt to evict what was abandoned, and close the store. Nothing is renewed any more,
+        but for what is only being acquired now."""
         with self._changed:
+            self.book.kept.clear()
             self._closed = True
             thread = self._thread
             self._changed.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join(self._patience)
         self.flush()
+        run(self.store.close())
 
     def flush(self) -> None:
         """Evict now what was abandoned, as far as that can be done in a second."""
@@ -128,12 +132,14 @@ class Keeper(Desk):
 
     def _wake(self) -> None:
         with self._changed:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._work, name="soloist-keeper", daemon=True)
+            if self._thread is None:
+                self._closed, self._thread = False, threading.Thread(target=self._work, name="soloist-keeper", daemon=True)
                 try:
                     self._thread.start()
-                except RuntimeError:  # the interpreter is ending: `flush` has the last word
+                except RuntimeError as error:  # while the interpreter ends, `flush` has the last word
                     self._thread = None
+                    if threading.main_thread().is_alive():
+                        log.error("%s, so nothing is renewed: allow this process more threads", error)  # noqa: TRY400 - no bug of ours
             self._changed.notify()
 
     def _work(self) -> None:
@@ -172,6 +178,9 @@ class AsyncKeeper(Desk):
         self._wakes_at = math.inf
         self._calls: set[asyncio.Task[object]] = set()
         self._closed = False
+        self._life = self._until_the_loop_ends()
+        with suppress(StopIteration):  # as far as its `yield`
+            self._life.asend(None).send(None)
 
     def add(self, kept: Kept) -> None:
         """Stay the holder of this from now on."""
@@ -202,13 +211,26 @@ class AsyncKeeper(Desk):
             self.world.tell(CallbackFailed("on_lost", repr(error)))
 
     async def close(self) -> None:
-        """End the timer, after a last attempt to evict what was abandoned."""
-        if self._timer:
-            self._timer.cancel()
-        self._closed, self._wakes_at = True, -math.inf
-        if self._task:
-            await self._task
-        await evict_due(self.world, self.store, self.book, LAST_WORDS)
+        """End the timer, after a last attempt to evict what was abandoned, and close the store. Nothing is renewed any more,
+        but for what is only being acquired now."""
+        await self._life.aclose()
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
+        """An event loop that ends well closes its generators, and so the connections of a client that nobody closed."""
+        try:
+            yield
+        finally:
+            if self._timer:
+                self._timer.cancel()
+            self.book.kept.clear()
+            self._closed, self._wakes_at = True, -math.inf
+            if self._task:
+                await self._task
+            await evict_due(self.world, self.store, self.book, LAST_WORDS)
+            await self.store.close()
+            self._closed, self._wakes_at = False, math.inf
+            if (due := self.book.due()) < math.inf:
+                self._set(due)
 
     def _set(self, due: float) -> None:
         if self._timer:

@@ -5,6 +5,7 @@ The environment has `SOLOIST_URL` and `SOLOIST_NAMESPACE`, nothing else. There i
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
@@ -125,8 +126,10 @@ def switch(name: str, given: bool) -> bool:  # noqa: FBT001 - the value of an op
     return given
 
 
-def callback(name: str, given: C | None) -> C | None:
-    """A function, or None."""
+def callback(name: str, given: C | None, *, aio: bool) -> C | None:
+    """A function, or None. Where nothing awaits, a coroutine function would do nothing."""
+    if not aio and inspect.iscoroutinefunction(given):
+        raise ConfigError(f"{name}= is a coroutine function, which only an AsyncSoloist can call: give Soloist a plain one")
     if given is not None and not callable(given):
         raise ConfigError(f"{name}= is a function, or None, not {_shown(given)}")
     return given

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from soloist import AlreadyHeldHere, NotAcquired, Soloist
+from soloist import AlreadyHeldHere, AsyncLock, AsyncSoloist, NotAcquired, Soloist
 from soloist.events import ReleaseFailed
 
 
@@ -261,5 +261,44 @@ def test_extend_works_in_asyncio(aio, key):
         async with aio, aio.lock(key) as hold:
             await hold.extend(600)
             assert (await aio.holder(key)).ttl > 590
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ends_closes_the_connections_of_a_client_that_nobody_closed(key):
+    closed = []
+
+    async def main():
+        solo = AsyncSoloist("memory://")
+        await solo.holder(key)
+        store = solo._desk().store
+
+        async def close():
+            closed.append(True)
+
+        store.close = close
+
+    asyncio.run(main())
+    assert closed == [True]
+
+
+def test_a_key_acquired_while_its_client_is_closed_is_renewed_all_the_same(key):
+    async def main():
+        solo, begun, go_on = AsyncSoloist("memory://"), asyncio.Event(), asyncio.Event()
+        desk = solo._desk()
+
+        async def close():
+            begun.set()
+            await go_on.wait()
+
+        desk.store.close = close
+        closing = asyncio.create_task(solo.close())
+        await begun.wait()
+        hold = await AsyncLock(lambda: desk, *solo._terms(key, 1, lease=0.3)).acquire()
+        go_on.set()
+        await closing
+        await asyncio.sleep(0.5)
+        hold.check()
+        await hold.release()
 
     asyncio.run(main())

@@ -419,3 +419,11 @@ def test_a_hold_shows_its_state(local, key):
 def test_an_impossible_min_hold_is_refused(local, key):
     with pytest.raises(ConfigError, match="min_hold=60 is longer than max_hold=5"):
         local.lock(key, min_hold=60, max_hold=5, lease=5)
+
+
+def test_a_coroutine_function_can_not_hear_of_a_blocking_locks_loss(solo, key):
+    async def lost(hold):
+        raise AssertionError(hold)
+
+    with pytest.raises(ConfigError, match="only an AsyncSoloist"):
+        solo.lock(key, on_lost=lost)

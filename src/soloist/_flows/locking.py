@@ -225,10 +225,8 @@ async def extend(world: World, store: Store, terms: Terms, kept: Kept, seconds: 
 async def find(world: World, store: Store, key: str, *, within: float) -> tuple[Holder, ...]:
     """Who holds the key, in whichever slot."""
     first, _ = await twice(world, partial(store.look, key), within=within)
-    limit = int(first[0].info.get("limit", 1)) if first else 1
-    if limit > 1:
-        return (await twice(world, partial(store.look, key, slots=limit), within=within))[0]
-    if first or not (store.capabilities.slots and store.capabilities.listing):
+    is_lock = bool(first) and "limit" not in first[0].info
+    if is_lock or not (store.capabilities.slots and store.capabilities.listing):
         return first
     return tuple(holder for holder in await listed(world, store, key, within=within) if holder.key == key)
 
