@@ -106,6 +106,11 @@ def a_store_of_another_kind(path):
     execute(path, "create table soloist_store (name)")
 
 
+def a_format_that_is_no_number(path):
+    execute(path, "create table soloist_store (format)")
+    execute(path, "insert into soloist_store values ('x')")
+
+
 def a_newer_format(path):
     store = open_store(f"sqlite:///{path}", "so", aio=False)
     claimed(store, "k")
@@ -127,6 +132,7 @@ def a_database_in_utf_16(path):
         (a_directory, "is no file: use another path"),
         (somebody_elses_tables, "aren't ours.*use a file of its own"),
         (a_store_of_another_kind, "aren't ours.*use a file of its own"),
+        (a_format_that_is_no_number, "newer format x.*upgrade"),
         (a_newer_format, "newer format 2.*upgrade"),
         (a_database_in_utf_16, "UTF-16: use another file"),
     ],
