@@ -263,13 +263,13 @@ class Store(ABC):
         """Holders of keys that begin with `prefix`, page by page, in no promised order; every slot. A hold that stands all the
         while is on one page."""
 
-    @abstractmethod
     async def wait(self, key: str, seen: Opaque, *, within: float = 3) -> Grant | None:
         """Wait until something has changed since `seen`, for at most `within` seconds.
 
         It may return a grant: a released hold that was handed on, short, with a token of its own and without info;
-        `ttl` and `now` count from the refusal that gave `seen`. Called only where `capabilities.push` says how.
+        `ttl` and `now` count from the refusal that gave `seen`. A store that can't push leaves this as it is.
         """
+        raise AssertionError(f"{type(self).__name__} can't push: who waits asks again every {self.capabilities.poll} s")
 
     @abstractmethod
     async def ping(self, *, within: float = 3) -> float:

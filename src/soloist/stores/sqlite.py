@@ -25,7 +25,7 @@ import sqlite3
 import time
 from contextlib import suppress
 from json import JSONEncoder, loads
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from soloist.contract import Busy, Capabilities, Evict, Gone, Grant, Holder, Last, Late, Look, Page, Release, Renew, Store, owner
 from soloist.errors import ConfigError, StoreError, TooLarge
@@ -35,7 +35,7 @@ from soloist.stores._sqlite.host import Clocks, host_clocks, parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from soloist.contract import Claimed, Info, Line, Opaque, Renewed, State, Verdict
+    from soloist.contract import Claimed, Info, Line, Renewed, State, Verdict
 
 FORMAT = 1
 MAX_INFO = 64 * 1024
@@ -223,10 +223,6 @@ class SqliteStore(Store):
     async def listing(self, prefix: str, cursor: str | None = None, limit: int = 100, *, within: float = 3) -> Page:
         """See `Store.listing`."""
         return await self._file.ask(self._listing, within, prefix, cursor, limit)
-
-    async def wait(self, key: str, seen: Opaque, *, within: float = 3) -> NoReturn:
-        """Nobody is woken here."""
-        raise NotImplementedError("sqlite:// can't push: ask again every `capabilities.poll` seconds")
 
     async def ping(self, *, within: float = 3) -> float:
         """See `Store.ping`."""
