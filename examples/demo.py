@@ -34,7 +34,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from soloist import Hold, LockLost, NotAcquired, Soloist, SoloistError
-from soloist.testing.checker import Line, check
+from soloist.testing.checker import check
+from soloist.testing.history import Line
 
 KEY = "report:42"
 LEASE = 3.0

@@ -34,7 +34,7 @@ def types() -> list[Check]:
     present = [path for path in TYPED if (ROOT / path).is_file() or any((ROOT / path).rglob("*.py"))]
     return [
         Check("mypy", (sys.executable, "-m", "mypy", "--scripts-are-modules", "--no-error-summary", *present)),
-        Check("pyright", (sys.executable, "-m", "pyright")),
+        Check("pyright", (sys.executable, "-m", "pyright", "--pythonpath", sys.executable)),
     ]
 
 

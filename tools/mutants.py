@@ -3,7 +3,7 @@
 tests/mutants/*.toml names them: a file, the lines as they are, the lines as they would be wrong, and where to look first.
 
 1. A mutant is made in a copy of `src`, which the tests import instead. Only one with its lines there exactly once, and with
-   five changed ones at most, is a mutant.
+   five changed ones at most, is a mutant. The tests are copied, too, so that nobody's editing catches anything.
 2. The parts are asked one after the other until one of their tests fails. One that none catches has survived, and fails the run.
 3. What can't even be collected has caught nothing, nor has a test that fails without the mutant, too: all that caught one
    are asked again with the source as it is.
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,10 +43,25 @@ SEEDS = "seeds"
 """The part that isn't a folder: schedules of the simulator, `SCHEDULES` of them or as many as stand behind it."""
 
 SCHEDULES = 3000
-FIRST_SEED = 1
+FIRST_SEED = 700_001  # as in tests/simulation
+
+SEED_FAILED = 3
+SIMULATE = f"""
+import sys
+from soloist.testing.simulator import simulate
+first, many = map(int, sys.argv[1:])
+for seed in range(first, first + many):
+    for one in simulate(seed).violations:
+        print(f"seed {{seed}}: {{one.rule}}: {{one.text}}")
+        sys.exit({SEED_FAILED})
+"""
+
+COPIED = ("src", "tests", "tools", "pyproject.toml")
+"""All that a test needs."""
 
 FIRST = ("flows", SEEDS, "simulation", "contract", "stores", "locks")
 """Parts, in the order in which they are asked after those that the mutant names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -112,12 +127,21 @@ def load(names: Sequence[str]) -> Iterator[Mutant]:
                 yield mutant
 
 
-def judge(mutant: Mutant, source: Path) -> Fate:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The tests, and what they are asked about: a copy of the project, and a source that may be another's."""
+
+    project: Path
+    source: Path
+    environ: dict[str, str]
+
+
+def judge(mutant: Mutant, project: Path) -> Fate:
     """Make it, and ask part after part."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="soloist-mutant-") as folder, servers() as environ:
-        copy = Path(folder, "src")
-        shutil.copytree(source, copy)
+        asked = Asked(project, Path(folder, "src"), environ)
+        shutil.copytree(project / "src", asked.source)
         target = Path(folder, mutant.file)
         text = target.read_text()
         if fault := mutant.fault(text):
@@ -126,7 +150,7 @@ def judge(mutant: Mutant, source: Path) -> Fate:
         for stale in target.parent.glob(f"__pycache__/{target.stem}.*"):
             stale.unlink()
         for part in dict.fromkeys((*mutant.look, *FIRST)):
-            if caught := ask(part, copy, environ):
+            if caught := ask(part, asked):
                 return Fate(mutant, caught, seconds=time.monotonic() - began)
     if MISSING in environ and "redis" in mutant.file:
         return Fate(mutant, unsaid=f"{NO_SERVER}{environ[MISSING]}", seconds=time.monotonic() - began)
@@ -144,45 +168,45 @@ def servers() -> Generator[dict[str, str]]:
         yield environ | {MISSING: str(error)}
 
 
-def ask(part: str, source: Path, environ: dict[str, str]) -> str:
+def ask(part: str, asked: Asked) -> str:
     """The first test or seed of a part that fails with this source, or nothing.
 
     A part is a folder or a file of tests, with words behind it those that pytest's -k selects; or `seeds`, and how many.
     """
     place, _, words = part.partition(" ")
     if place == SEEDS:
-        return next(iter(failing_seeds(FIRST_SEED, int(words or SCHEDULES), source, environ)), "")
-    if not (ROOT / "tests" / place.partition("::")[0]).exists():
+        return next(iter(failing_seeds(FIRST_SEED, int(words or SCHEDULES), asked)), "")
+    if not (asked.project / "tests" / place.partition("::")[0]).exists():
         return ""
     selection = [f"tests/{place}", "-x"] + (["-k", words] if words else [])
-    return next(iter(failing_tests(selection, source, environ)), "")
+    return next(iter(failing_tests(selection, asked)), "")
 
 
-def failing_tests(selection: Sequence[str], source: Path, environ: dict[str, str]) -> list[str]:
+def failing_tests(selection: Sequence[str], asked: Asked) -> list[str]:
     """The tests that fail with this source. Those that need a plugin from elsewhere aren't among them: to load it takes a second."""
-    options = ("-q", "--tb=no", "-p", "no:cacheprovider", "-p", "tools.told")
+    options = ("-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "tools.told")
     with tempfile.NamedTemporaryFile(prefix="soloist-told-") as told:
-        status, _ = done((*options, *selection), "pytest", source, environ | {FILE: told.name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+        status, _ = done((*options, *selection), asked, {FILE: told.name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
         events = [json.loads(line) for line in Path(told.name).read_text().splitlines()]
     if status is None:
         return [f"{selection[0]}, which never ended"]
     return [event["test"] for event in events if event.get("outcome") == "failed" and "::" in event["test"]]
 
 
-def failing_seeds(seed: int, schedules: int, source: Path, environ: dict[str, str]) -> list[str]:
-    """The seeds from this one on whose schedules go wrong with this source, and how."""
-    status, said = done(("--seed", str(seed), "--schedules", str(schedules)), "soloist.testing.simulator", source, environ)
-    if status is None:
-        return [f"seed {seed}, or one of the next, which never ended"]
-    return [f"seed {number}: {how}" for number, how in re.findall(r"^seed (\d+):\n +[\d.]+ +(.*)$", said, re.MULTILINE)]
+def failing_seeds(first: int, many: int, asked: Asked) -> list[str]:
+    """The first of these seeds whose schedule goes wrong with this source, and how."""
+    status, said = done(("-c", SIMULATE, str(first), str(many)), asked)
+    return (
+        [f"seed {first}, or one of the next, which never ended"] if status is None else said.splitlines() if status == SEED_FAILED else []
+    )
 
 
-def done(arguments: Sequence[str], module: str, source: Path, environ: dict[str, str]) -> tuple[int | None, str]:
-    """A module's status and what it said; no status if it had to be ended, with all that it had started."""
+def done(arguments: Sequence[str], asked: Asked, more: Mapping[str, str] | None = None) -> tuple[int | None, str]:
+    """A Python's status and what it said; no status if it had to be ended, with all that it had started."""
     process = subprocess.Popen(
-        (sys.executable, "-m", module, *arguments),
-        cwd=ROOT,
-        env=environ | {"PYTHONPATH": str(source)},
+        (sys.executable, *arguments),
+        cwd=asked.project,
+        env={**asked.environ, **(more or {}), "PYTHONPATH": str(asked.source)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -199,13 +223,14 @@ def done(arguments: Sequence[str], module: str, source: Path, environ: dict[str,
     return process.returncode, said
 
 
-def faithless(catches: Sequence[str], source: Path) -> set[str]:
+def faithless(catches: Sequence[str], project: Path) -> set[str]:
     """Those of the tests and seeds that fail with this source, which nobody broke."""
     tests = sorted({catch for catch in catches if catch.startswith("tests/") and "::" in catch})
     seeds = {int(match[1]): catch for catch in catches if (match := re.match(r"seed (\d+):", catch))}
     with servers() as environ:
-        failed = set(failing_tests(tests, source, environ)) if tests else set[str]()
-        return failed | {catch for seed, catch in seeds.items() if failing_seeds(seed, 1, source, environ)}
+        asked = Asked(project, project / "src", environ)
+        failed = set(failing_tests(tests, asked)) if tests else set[str]()
+        return failed | {catch for seed, catch in seeds.items() if failing_seeds(seed, 1, asked)}
 
 
 def main(names: Sequence[str]) -> int:
@@ -213,12 +238,12 @@ def main(names: Sequence[str]) -> int:
     mutants = list(load(names))
     fates: list[Fate] = []
     with tempfile.TemporaryDirectory(prefix="soloist-mutants-") as folder, ThreadPoolExecutor(2) as pool:
-        source = Path(folder, "src")
-        shutil.copytree(ROOT / "src", source)
-        for fate in pool.map(judge, mutants, [source] * len(mutants)):
+        for name in COPIED:
+            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, Path(folder, name))
+        for fate in pool.map(judge, mutants, [Path(folder)] * len(mutants)):
             print(fate, flush=True)
             fates.append(fate)
-        doubtful = faithless([fate.caught for fate in fates], source)
+        doubtful = faithless([fate.caught for fate in fates], Path(folder))
     fates = [replace(fate, caught="", wrong=f"{fate.caught} fails without it, too") if fate.caught in doubtful else fate for fate in fates]
     wrong = [fate for fate in fates if fate.wrong]
     for fate in wrong:

@@ -18,7 +18,7 @@ from soloist._world import boottime
 from tests.processes.worker import LEASE
 
 if TYPE_CHECKING:
-    from soloist.testing.checker import Line
+    from soloist.testing.history import Line
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOPPED = LEASE * 1.3
