@@ -76,7 +76,7 @@ class _AnySoloist(Generic[D]):
         self._url = _settings.url(url)
         self._namespace = _settings.namespace(namespace)
         self._patience = _settings.seconds("store_timeout", store_timeout, above=True)
-        self._listeners: tuple[Callable[[Event], object], ...] = (logging.listen, *listeners)
+        self._listeners = tuple(listeners)
         self._desks: dict[object, D] = {}
         self._capabilities = open_store(self._url, self._namespace, aio=self._aio).capabilities
 
@@ -86,7 +86,7 @@ class _AnySoloist(Generic[D]):
         return self._capabilities
 
     def _tell(self, event: Event) -> None:
-        for listener in self._listeners:
+        for listener in (logging.listen, *self._listeners):
             try:
                 listener(event)
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises: the others must hear of the event all the same
@@ -108,7 +108,7 @@ class _AnySoloist(Generic[D]):
     ) -> tuple[Terms, float, Callable[[H], object] | None]:
         """A lock's options, checked."""
         _settings.refuse("a lock", wrong)
-        longest = math.inf if max_hold is None else _settings.lease("max_hold", max_hold, self._capabilities)
+        longest = math.inf if max_hold is None else _settings.seconds("max_hold", max_hold, above=True)
         terms = Terms(
             key=_settings.key(key),
             lease=_settings.lease("lease", lease, self._capabilities),
@@ -217,8 +217,7 @@ class Soloist(_AnySoloist[Keeper]):
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             if inspect.iscoroutinefunction(function):
-                twin = AsyncSoloist(self._url, namespace=self._namespace, store_timeout=self._patience, listeners=self._listeners[1:])
-                return cast("Callable[P, R]", twin.exclusive(key, **cast("AsyncOptions", options))(function))
+                return cast("Callable[P, R]", self._twin.exclusive(key, **cast("AsyncOptions", options))(function))
 
             @functools.wraps(_whole(function))
             def held(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -228,6 +227,11 @@ class Soloist(_AnySoloist[Keeper]):
             return held
 
         return decorate
+
+    @functools.cached_property
+    def _twin(self) -> AsyncSoloist:
+        """For coroutine functions. Its connections end with the event loops that they are made in."""
+        return AsyncSoloist(self._url, namespace=self._namespace, store_timeout=self._patience, listeners=self._listeners)
 
     def holders(self, prefix: str = "") -> list[Holder]:
         """Who holds keys that begin with `prefix`."""
@@ -347,6 +351,7 @@ class AsyncSoloist(_AnySoloist[AsyncKeeper]):
         lock = AsyncLock(self._desk, *self._terms(key, 1, **options))
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            _whole(function)
             if not inspect.iscoroutinefunction(function):
                 raise ConfigError(f"{function!r} isn't a coroutine function: use Soloist(...).exclusive for it, or make it `async def`")
 
@@ -408,9 +413,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 def _whole(function: Callable[P, R]) -> Callable[P, R]:
     """A function whose work is done when it returns; a generator's only begins then."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigError(
-            f"{function!r} is a generator, and its body runs after the call has returned: use `with solo.lock(...)` inside it"
-        )
+        raise ConfigError(f"{function!r} is a generator, and its body runs after the call has returned: take solo.lock(...) inside it")
     return function
 
 

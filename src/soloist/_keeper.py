@@ -17,7 +17,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from soloist._flows.renewing import Book, evict_due, tend
+from soloist._flows.renewing import Book, settle, tend
 from soloist._world import AsyncioWorld, BlockingWorld, RealWorld, boottime, run
 from soloist.events import CallbackFailed
 
@@ -46,7 +46,7 @@ LAST_WORDS = 1.0
 """Seconds that the interpreter's exit may wait for an abandoned token to be evicted."""
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of somebody's code, put into words only when it is asked for."""
 
     file: str
@@ -63,7 +63,7 @@ class Desk:
         self.store = store
         self.book = Book()
         self.info: Info = {"host": socket.gethostname(), "pid": os.getpid()}
-        self.here: dict[tuple[object, str], tuple[Kept, Line]] = {}
+        self.here: dict[tuple[object, str], tuple[Kept, SourceLine]] = {}
         """By thread or task and key: the hold, and the line that took it."""
         self.forked = False
         self._patience = patience
@@ -73,7 +73,7 @@ class Desk:
 
     def remove(self, kept: Kept) -> None:
         """Renew this no more."""
-        self.book.kept.pop(kept.token, None)
+        self.book.remove(kept)
 
     def _guarded(self, function: Callable[[T], object], argument: T) -> object:
         """Call a user's function; if it raises, that is told, and harms nobody else."""
@@ -89,7 +89,7 @@ class Keeper(Desk):
 
     def __init__(self, store: Store, tell: Callable[[Event], None], patience: float) -> None:
         super().__init__(store, patience)
-        self.world = BlockingWorld(tell, self.abandon)
+        self.world = BlockingWorld(tell, self.abandon, store.capabilities.clock_step)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._wakes_at = math.inf
@@ -98,7 +98,7 @@ class Keeper(Desk):
 
     def add(self, kept: Kept) -> None:
         """Stay the holder of this from now on."""
-        self.book.kept[kept.token] = kept
+        self.book.add(kept)
         self._pace = min(self._pace, kept.lease / 3)
         if kept.due < self._wakes_at:
             self._wake()
@@ -116,7 +116,7 @@ class Keeper(Desk):
         """End the thread, after a last attempt to evict what was abandoned, and close the store. Nothing is renewed any more,
         but for what is only being acquired now."""
         with self._changed:
-            self.book.kept.clear()
+            self.book.leave()
             self._closed = True
             thread = self._thread
             self._changed.notify()
@@ -126,9 +126,9 @@ class Keeper(Desk):
         run(self.store.close())
 
     def flush(self) -> None:
-        """Evict now what was abandoned, as far as that can be done in a second."""
-        if self.book.abandoned:
-            run(evict_due(self.world, self.store, self.book, LAST_WORDS))
+        """Send what can't wait any longer, as far as that can be done in a second."""
+        if self.book.is_unsettled:
+            run(settle(self.world, self.store, self.book, patience=LAST_WORDS))
 
     def _wake(self) -> None:
         with self._changed:
@@ -172,7 +172,7 @@ class AsyncKeeper(Desk):
         import asyncio  # noqa: PLC0415 - only who uses asyncio pays for its import
 
         self.loop = asyncio.get_running_loop()
-        self.world = AsyncioWorld(tell, self.abandon)
+        self.world = AsyncioWorld(tell, self.abandon, store.capabilities.clock_step)
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._wakes_at = math.inf
@@ -184,7 +184,7 @@ class AsyncKeeper(Desk):
 
     def add(self, kept: Kept) -> None:
         """Stay the holder of this from now on."""
-        self.book.kept[kept.token] = kept
+        self.book.add(kept)
         if kept.due < self._wakes_at:
             self._set(kept.due)
 
@@ -222,11 +222,11 @@ class AsyncKeeper(Desk):
         finally:
             if self._timer:
                 self._timer.cancel()
-            self.book.kept.clear()
+            self.book.leave()
             self._closed, self._wakes_at = True, -math.inf
             if self._task:
                 await self._task
-            await evict_due(self.world, self.store, self.book, LAST_WORDS)
+            await settle(self.world, self.store, self.book, patience=LAST_WORDS)
             await self.store.close()
             self._closed, self._wakes_at = False, math.inf
             if (due := self.book.due()) < math.inf:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar
 
 from soloist import _settings
 from soloist._flows import locking
-from soloist._flows.renewing import lose
-from soloist._keeper import AsyncKeeper, Keeper, Line
+from soloist._flows.renewing import overdue
+from soloist._keeper import AsyncKeeper, Keeper, SourceLine
 from soloist._world import boottime, run
 from soloist.errors import AlreadyHeldHere, LockLost, NotAcquired, StoreError
 from soloist.events import Dropped
@@ -66,10 +66,9 @@ class _AnyHold(Generic[D]):
     @property
     def lost(self) -> Loss | None:
         """Why it isn't ours any more, or None while it is. Asks nobody: it reads this host's clock."""
-        if self._kept.place.lost is None and not self._released and not self._desk.forked and boottime() >= self._kept.place.deadline:
-            self._desk.remove(self._kept)
-            lose(self._desk.world, self._kept, "unknown")
-        return self._kept.place.lost
+        if self._released or self._desk.forked:
+            return self._kept.place.lost
+        return overdue(self._desk.world, self._kept)
 
     def check(self) -> None:
         """Go on if the key is still ours, else raise. Asks nobody, so call it as often as you like.
@@ -127,7 +126,7 @@ class Hold(_AnyHold[Keeper]):
             StoreError: The store didn't confirm it; the hold stands as it stood, or longer.
         """
         self.check()
-        found = _settings.lease("extend", seconds, self._desk.store.capabilities)
+        found = _settings.lease("seconds", seconds, self._desk.store.capabilities)
         run(locking.extend(self._desk.world, self._desk.store, self._terms, self._kept, found))
         self.check()
 
@@ -163,7 +162,7 @@ class AsyncHold(_AnyHold[AsyncKeeper]):
             StoreError: The store didn't confirm it; the hold stands as it stood, or longer.
         """
         self.check()
-        found = _settings.lease("extend", seconds, self._desk.store.capabilities)
+        found = _settings.lease("seconds", seconds, self._desk.store.capabilities)
         await locking.extend(self._desk.world, self._desk.store, self._terms, self._kept, found)
         self.check()
 
@@ -349,9 +348,9 @@ def _this_task() -> object:
     return asyncio.current_task()
 
 
-def _line() -> Line:
+def _line() -> SourceLine:
     """The line outside this package that is being run."""
     frame = sys._getframe(1)  # noqa: SLF001 - documented, and the only way without walking the whole stack
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
-    return Line(frame.f_code.co_filename, frame.f_lineno)
+    return SourceLine(frame.f_code.co_filename, frame.f_lineno)

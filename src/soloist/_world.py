@@ -106,15 +106,16 @@ def random_token() -> str:
 class Clock:
     """What this process knows of the server's clock, from the replies that it got.
 
-    A reply that was asked for at `sent` and came at `got` puts the server's clock between `server - got` and
-    `server - sent` ahead of ours. The bounds are cut with the former ones, which two drifting clocks widen; where that
-    leaves nothing, the server's clock has jumped.
+    A reply that was asked for at `sent` and came at `got` puts the server's clock between `server - got` and `server -
+    sent` ahead of ours; more by the `step` in which it is told. The bounds are cut with the former ones, which two drifting
+    clocks widen; where that leaves nothing, the server's clock has jumped.
     """
 
     DRIFT = 0.001
     JUMP = 0.5
 
-    def __init__(self) -> None:
+    def __init__(self, step: float = 0.0) -> None:
+        self._step = step
         self._low = float("-inf")
         self._high = float("inf")
         self._at = 0.0
@@ -122,7 +123,7 @@ class Clock:
     def learn(self, sent: float, got: float, server: float) -> float:
         """Take a reply into account; answers by how many seconds the server's clock has jumped, 0 for not at all."""
         slack = self.DRIFT * (got - self._at)
-        low, high = server - got, server - sent
+        low, high = server - got, server - sent + self._step
         before_low, before_high = self._low - slack, self._high + slack
         self._at = got
         if low > before_high or high < before_low:
@@ -143,10 +144,12 @@ class RealWorld(ABC):
     FAST_FAIL = 1.0
     """Seconds for which a store that can't be reached isn't asked again."""
 
-    def __init__(self, tell: Callable[[Event], None], abandon: Callable[[float, str, str, int, float], None]) -> None:
+    def __init__(
+        self, tell: Callable[[Event], None], abandon: Callable[[float, str, str, int, float], None], clock_step: float = 0.0
+    ) -> None:
         self.tell = tell
         self._abandon = abandon
-        self._clock = Clock()
+        self._clock = Clock(clock_step)
         self._wall = time.time() - boottime()
         self._down_since = 0.0
         self._ask_again = 0.0

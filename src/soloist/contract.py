@@ -15,7 +15,7 @@ the algorithms ever ask; they neither retry, nor sleep, nor log. Every rule has 
 5.  Fences grow strictly per key, across release, expiry and eviction: `max(previous + 1, server time in µs)`, or natively.
     What is less is declared; none is faked.
 6.  A claim that comes after its `not_after` (a time of the server's) is refused with `Late`, or the store declares that
-    it can't (`refuses_late`).
+    it can't (`refuses_late`), and caps the first TTL: the grant says for how long it is, and is renewed to its full lease.
 7.  Keys, prefixes and table names are escaped or hashed to what the store accepts. Two different keys never collide;
     keys of 1,000 characters, non-ASCII ones, ones with NUL, newlines or braces work.
 8.  Nothing grows for ever: what is abandoned disappears by native expiry or by `cleanup()`, which lets no fence fall.
@@ -179,6 +179,8 @@ class Capabilities:
         shortest_ttl: The shortest lease in seconds; a shorter one is a `ConfigError`.
         longest_ttl: The longest one.
         late_by: How many seconds late a lease may end.
+        clock_step: By how many seconds the `now` of a reply may be behind: 0 for an exact clock, 1 for an HTTP `Date`
+            header, infinity for a store that has no time to offer.
         max_record: The largest info in bytes.
         linearizable: Under which configuration; in words.
         failover: What happens to a hold; in words.
@@ -195,6 +197,7 @@ class Capabilities:
     shortest_ttl: float
     longest_ttl: float
     late_by: float
+    clock_step: float = 0.0
     max_record: int
     linearizable: str
     failover: str
@@ -264,7 +267,7 @@ class Store(ABC):
         while is on one page."""
 
     async def wait(self, key: str, seen: Opaque, *, within: float = 3) -> Grant | None:
-        """Wait until something has changed since `seen`, for at most `within` seconds.
+        """Wait until something has changed since `seen`, for at most `within` seconds; it may come back early.
 
         It may return a grant: a released hold that was handed on, short, with a token of its own and without info;
         `ttl` and `now` count from the refusal that gave `seen`. A store that can't push leaves this as it is.

@@ -23,7 +23,7 @@ def grant(token="mine", *, key="k", ttl=30.0, now=1000.0, fence=7, slot=0, last:
 
 
 def holder(token="theirs", *, key="k", ttl=30.0, fence=5, slot=0, **info: str | float):  # noqa: S107 - the same
-    return Holder(key, slot, token, fence, ttl, "running", info)
+    return Holder(key, slot, token, fence, ttl, "running", {"pid": 1} | info)
 
 
 def busy(*holders, seen=5.0, now=1000.0):

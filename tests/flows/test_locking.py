@@ -1,6 +1,7 @@
 """Taking a lock: how long it is asked for, what becomes of a hold that was handed on, and what an interrupted one leaves."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from soloist._flows.locking import LAST_WORD, SETTLES, Terms, acquire
 from soloist._world import run
 from soloist.errors import ConfigError, NotAcquired, OutcomeUnknown, StoreUnavailable, TooLarge
 from soloist.events import Acquired, Degraded, LimitsDiffer, Refused
+from soloist.stores.memory import CAPABILITIES
 from tests.flows.scripted import PULLING, SILENT, UNREACHABLE, Scripted, ScriptedWorld, at_every_step, busy, grant, holder
 
 TERMS = Terms(key="k")
@@ -56,7 +58,7 @@ def test_a_held_key_is_refused_at_once_and_the_holder_named():
 def test_whoever_waits_says_so_and_asks_one_last_question_when_the_time_is_up():
     """Rule 3 of locking."""
     world = ScriptedWorld(now=100.0)
-    store = Scripted(world, claim=[busy(), busy(), busy()], wait=[world.after(0.9, None)])
+    store = Scripted(world, claim=[busy(), busy(), busy()], wait=[world.after(0.9, None), None])
     with pytest.raises(NotAcquired):
         take(world, store, wait=0.92)
     assert [call.will_wait for call in store.of("claim")] == [True, True, False]
@@ -66,7 +68,7 @@ def test_whoever_waits_says_so_and_asks_one_last_question_when_the_time_is_up():
 def test_a_last_question_may_still_get_the_key():
     """Rule 3 of locking."""
     world = ScriptedWorld(now=100.0)
-    store = Scripted(world, claim=[busy(), busy(), grant()], wait=[world.after(0.9, None)])
+    store = Scripted(world, claim=[busy(), busy(), grant()], wait=[world.after(0.9, None), None])
     assert take(world, store, wait=0.92).fence == 7
 
 
@@ -220,7 +222,7 @@ def test_an_acquisition_that_is_interrupted_anywhere_abandons_what_may_land_and_
         assert [(key, token) for key, token, _, _ in abandoned] == ([("k", "mine")] if store.of("claim") else [])
         assert not abandoned or abandoned[0][3] >= store.of("claim")[0].not_after
 
-    assert at_every_step(make, judge) == 10  # a ping, five claims, two waits, a pause between claims, a pause after a failed wait
+    assert at_every_step(make, judge) == 11  # a ping, five claims, two waits, a pause between claims and one after each wait
 
 
 def test_a_settling_hold_that_is_interrupted_is_abandoned():
@@ -294,3 +296,30 @@ def test_a_semaphore_asked_for_with_the_same_limit_is_not_told():
     with pytest.raises(NotAcquired):
         take(world, Scripted(world, claim=[busy(holder(limit=3))]), Terms(key="k", slots=3))
     assert [type(event) for event in world.told] == [Refused]
+
+
+def test_a_first_lease_that_the_store_capped_is_made_whole_where_no_keeper_renews():
+    """Rule 4 of locking."""
+    world = ScriptedWorld(now=100.0)
+    store = Scripted(world, claim=[grant(ttl=30)], renew=[grant(ttl=3600)])
+    kept = run(acquire(world, store, Terms(key="k", lease=3600, renew=False), {}, 0))
+    assert (store.calls[-1].ttl, kept.place.deadline) == (3600, deadline(100.0, 3600))
+
+
+@pytest.mark.parametrize("answer", [SILENT, busy()])
+def test_a_capped_lease_that_can_not_be_made_whole_is_what_there_is(answer):
+    world = ScriptedWorld(now=100.0)
+    store = Scripted(world, claim=[grant(ttl=30)], renew=[answer])
+    kept = run(acquire(world, store, Terms(key="k", lease=3600, renew=False), {}, 0))
+    assert kept.place.deadline == deadline(100.0, 30)
+
+
+def test_a_store_that_can_not_refuse_late_claims_is_told_no_time_and_evicted_once():
+    """Rule 2 of asking."""
+    world = ScriptedWorld(now=100.0, server=None)
+    store = Scripted(world, claim=[SILENT] * 9, capabilities=replace(CAPABILITIES, refuses_late=False))
+    with pytest.raises(OutcomeUnknown):
+        run(acquire(world, store, Terms(key="k"), {}, 0))
+    assert [call.verb for call in store.calls][:1] == ["claim"]
+    assert store.calls[0].not_after is None
+    assert world.abandoned[0][3] == math.inf

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from soloist._flows.asking import deadline
-from soloist._flows.renewing import FORGOTTEN, RETRY, Book, Kept, Local, evict_due, lose, protect_due, renew_due, tend
+from soloist._flows.renewing import FORGOTTEN, RETRY, Book, Kept, Local, evict_due, lose, protect_due, renew_due, settle, tend
 from soloist._world import run
 from soloist.contract import Evict, Gone, Renew
 from soloist.errors import ConfigError, OutcomeUnknown
@@ -23,7 +23,10 @@ def kept_since(world, *, lease=30.0, token="mine", **facts):  # noqa: S107 - a t
 
 
 def book_of(*all_kept):
-    return Book({kept.token: kept for kept in all_kept})
+    book = Book()
+    for kept in all_kept:
+        book.add(kept)
+    return book
 
 
 def renew(world, store, book, patience=3.0):
@@ -173,7 +176,7 @@ def test_each_hold_of_a_batch_is_judged_apart():
     book = book_of(ours, taken, unsure)
     store = Scripted(world, batch=[(grant("ours"), busy(), OutcomeUnknown("no answer"))])
     renew(world, store, book)
-    assert list(book.kept) == ["ours", "unsure"]
+    assert list(book.kept) == [("k", "ours"), ("k", "unsure")]
     assert (ours.due, taken.place.lost, unsure.due) == (110.0, "taken", 101.0)
 
 
@@ -348,7 +351,7 @@ def test_a_token_that_is_abandoned_twice_is_evicted_after_the_later_limit():
     book = Book()
     book.abandon(100.0, "k", "mine", 1, 1005.0)
     book.abandon(101.0, "k", "mine", 1, 0)
-    assert book.abandoned["mine"].not_after == 1005.0
+    assert book.abandoned["k", "mine"].not_after == 1005.0
 
 
 def test_a_token_that_is_abandoned_anew_while_it_is_evicted_is_not_forgotten():
@@ -361,7 +364,7 @@ def test_a_token_that_is_abandoned_anew_while_it_is_evicted_is_not_forgotten():
         return (True,)
 
     run(evict_due(world, Scripted(world, batch=[meanwhile]), book, 3))
-    assert book.abandoned["mine"].not_after == 1005.0
+    assert book.abandoned["k", "mine"].not_after == 1005.0
 
 
 def test_what_waits_for_its_limit_costs_no_request_but_a_question_for_the_time():
@@ -452,3 +455,72 @@ def test_a_loss_that_another_process_wrote_into_the_place_is_told():
     book = book_of(kept)
     renew(world, Scripted(world), book)
     assert (book.kept, world.told) == ({}, [Lost("k", 7, "taken")])
+
+
+def test_what_is_renewed_once_is_then_nobodys_here():
+    """A publisher's claim becomes `queued`; from then on its grant travels with the message."""
+    world = ScriptedWorld(now=100.0)
+    kept = kept_since(world, once=True, turn_into="queued")
+    store, book = Scripted(world, batch=[renewed]), book_of(kept)
+    renew(world, store, book)
+    assert (store.calls[0].lines[0].state, book.kept) == ("queued", {})
+
+
+@pytest.mark.parametrize("verdict", [busy(), Gone(None, None, 1000.0), Gone("other", "running", 1000.0)])
+def test_what_was_to_be_renewed_once_and_went_on_already_is_no_loss(verdict):
+    world = ScriptedWorld(now=100.0)
+    kept = kept_since(world, once=True)
+    book = book_of(kept)
+    renew(world, Scripted(world, batch=[(verdict,)]), book)
+    assert (book.kept, world.told) == ({}, [])
+
+
+def test_a_renewal_that_is_sent_once_is_repeated_until_it_is_answered():
+    world = ScriptedWorld(now=100.0)
+    book = book_of(kept_since(world, once=True))
+    renew(world, Scripted(world, batch=[(OutcomeUnknown("no answer"),)]), book)
+    assert len(book.kept) == 1
+
+
+def test_a_claim_that_lapsed_before_its_only_renewal_is_no_loss():
+    world = ScriptedWorld(now=100.0)
+    book = book_of(kept_since(world, once=True, place=Local(99.0)))
+    renew(world, Scripted(world), book)
+    assert (book.kept, world.told) == ({}, [])
+
+
+def test_what_must_be_done_before_the_end_is_done_at_once_and_nothing_else():
+    world = ScriptedWorld(now=100.0)
+    once, ours = kept_since(world, once=True, token="once", due=100.02), kept_since(world, token="ours", due=200.0)
+    book = book_of(once, ours)
+    book.abandon(world.time, "k", "gone", 1, 0)
+    store = Scripted(world, batch=[renewed, (True,)])
+    run(settle(world, store, book, patience=1))
+    assert [[type(line).__name__ for line in call.lines] for call in store.calls] == [["Renew"], ["Evict"]]
+    assert not book.is_unsettled
+
+
+def test_one_token_may_be_abandoned_under_two_keys():
+    """A task's token serves its run slot and its unique claim."""
+    world, book = ScriptedWorld(), Book()
+    for key in ("k", "k\x1fnext"):
+        book.abandon(world.time, key, "mine", 1, 0)
+    store = Scripted(world, batch=[(True, True)])
+    run(evict_due(world, store, book, 3))
+    assert sorted(line.key for line in store.calls[0].lines) == ["k", "k\x1fnext"]
+
+
+def test_whoever_renews_without_knowing_the_fence_learns_it():
+    """A worker's parent renews for its child by key and token."""
+    world = ScriptedWorld(now=100.0)
+    kept = kept_since(world, grant=grant(fence=None))
+    renew(world, Scripted(world, batch=[(grant(fence=9),)]), book_of(kept))
+    assert (kept.fence, kept.place.lost) == (9, None)
+
+
+def test_a_renewal_that_met_another_fence_is_a_loss():
+    """Rule 3 of renewing. Ours had vanished, and a late claim of ours took the key anew."""
+    world = ScriptedWorld(now=100.0)
+    kept = kept_since(world)
+    renew(world, Scripted(world, batch=[(grant(fence=9),)]), book_of(kept))
+    assert kept.place.lost == "vanished"

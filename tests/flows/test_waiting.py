@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from soloist._flows.waiting import LAST, LONGEST, turn
+from soloist._flows.waiting import LONGEST, turn
 from soloist._world import run
 from tests.flows.scripted import PULLING, SILENT, UNREACHABLE, Scripted, ScriptedWorld, at_every_step, busy, grant, holder
 
@@ -55,27 +55,32 @@ def test_a_hold_that_was_handed_on_is_the_waits_result():
     assert wait(world, Scripted(world, wait=[baton]), busy(), seconds=60) == baton
 
 
-def test_a_wait_ends_before_the_last_tenth_of_a_second():
-    """Rule 4 of waiting."""
+def test_a_wait_has_all_the_time_that_is_left():
+    """What a server makes of its last moments is its store's to know."""
     world = ScriptedWorld()
     store = Scripted(world, wait=[None])
     wait(world, store, busy(), seconds=1.0)
-    assert store.calls[0].within == pytest.approx(1.0 - LAST)
+    assert store.calls[0].within == pytest.approx(1.0)
 
 
-def test_the_last_tenth_of_a_second_is_polled():
+def test_a_wait_that_comes_back_at_once_is_followed_by_a_short_pause():
     """Rule 4 of waiting."""
     world = ScriptedWorld()
-    store = Scripted(world)
-    wait(world, store, busy(), seconds=LAST)
-    assert store.calls == []
-    assert 0 < world.naps[0] <= 0.03
+    assert wait(world, Scripted(world, wait=[None]), busy(), seconds=60) is None
+    assert 0.01 <= world.naps[0] <= 0.03
+
+
+def test_a_wait_that_took_its_time_is_followed_by_none():
+    """Rule 4 of waiting."""
+    world = ScriptedWorld()
+    assert wait(world, Scripted(world, wait=[world.after(1, None)]), busy(), seconds=60) is None
+    assert world.naps == []
 
 
 def test_a_lease_that_is_about_to_end_is_polled():
     """Rule 1 of waiting."""
     world = ScriptedWorld()
-    wait(world, Scripted(world), busy(holder(ttl=0.01)), seconds=60)
+    wait(world, Scripted(world, wait=[None]), busy(holder(ttl=0.01)), seconds=60)
     assert 0.01 <= world.naps[0] <= 0.02
 
 
@@ -83,7 +88,7 @@ def test_a_lease_that_is_about_to_end_is_polled():
 def test_no_pause_is_longer_than_the_time_that_is_left(seconds):
     """Rule 4 of waiting."""
     world = ScriptedWorld()
-    wait(world, Scripted(world), busy(), seconds=seconds)
+    wait(world, Scripted(world, wait=[None]), busy(), seconds=seconds)
     assert world.naps == [pytest.approx(seconds)]
 
 
@@ -117,7 +122,7 @@ def test_a_refusal_that_names_nobody_is_asked_again_soon():
     from soloist.contract import Busy
 
     world = ScriptedWorld()
-    wait(world, Scripted(world), Busy((), 1.0, 1000.0), seconds=60)
+    wait(world, Scripted(world, wait=[None]), Busy((), 1.0, 1000.0), seconds=60)
     assert world.naps[0] < 0.1
 
 

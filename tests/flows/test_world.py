@@ -1,6 +1,7 @@
 """What an algorithm knows of the world: `run`, the two clocks, and the memory of an outage."""
 
 import asyncio
+import math
 import time
 
 import pytest
@@ -181,3 +182,17 @@ def test_both_worlds_sleep():
     run(BlockingWorld(print, print).sleep(0.01))
     asyncio.run(AsyncioWorld(print, print).sleep(0.01))
     assert boottime() - before >= 0.02
+
+
+def test_a_clock_that_is_told_in_whole_seconds_does_not_jump():
+    """An HTTP `Date` header."""
+    clock = Clock(step=1.0)
+    for n in range(300):
+        at = 100.0 + 0.37 * n
+        assert clock.learn(at, at + 0.01, float(int(at + 0.005) + 5000)) == 0
+    assert clock.server(200.0) >= 5200.0
+
+
+def test_a_store_without_a_clock_tells_no_time():
+    clock = Clock(step=math.inf)
+    assert [clock.learn(at, at, 0.0) for at in (1.0, 1000.0, 2000.0)] == [0, 0, 0]

@@ -2,6 +2,7 @@
 
 import ast
 from functools import cache
+from pathlib import Path
 
 from tests.house.source import PACKAGE, Import, classes, imports, modules, named, python_files, short, statements, tree
 
@@ -18,6 +19,12 @@ LAYERS = (
 # For a type checker alone: what an error and an event carry are the contract's values.
 FACTS = {Import("soloist.errors", "soloist.contract", typing=True), Import("soloist.events", "soloist.contract", typing=True)}
 DEPTH = 8
+# How long to wait, and what for, is a flow's to say. These stores' files sleep, and why:
+SLEEPERS = {
+    "src/soloist/stores/_sqlite/file.py": "a busy file is asked again: SQLite's own timeout would sleep where gevent can't switch",
+    "src/soloist/stores/_redis/wire.py": "a wait that can't be served (no connection is left for it) takes its time all the same",
+    "src/soloist/stores/_redis/aio.py": "the same; and a closed transport closes its socket in the loop's next round",
+}
 FORBIDDEN_TO_FLOWS = {"time", "random", "threading", "asyncio", "socket"}
 
 
@@ -77,6 +84,23 @@ def test_no_flow_imports_time_or_chance_or_io() -> None:
     for path in python_files("src/soloist/_flows"):
         reached = {name.partition(".")[0] for node, _ in statements(tree(path)) for name in named(node)}
         assert not reached & FORBIDDEN_TO_FLOWS, short(path)
+
+
+def test_a_flow_knows_the_world_as_a_type_alone() -> None:
+    flows = [line for line in imports() if line.importer.startswith("soloist._flows")]
+    assert not [line.importer for line in flows if line.imported == "soloist._world" and not line.typing]
+
+
+def test_no_store_sleeps_but_for_a_reason() -> None:
+    sleeping = {short(path) for path in python_files("src/soloist/stores") if sleeps(path)}
+    assert sleeping == set(SLEEPERS)
+
+
+def sleeps(path: Path) -> bool:
+    """Whether a file calls some `sleep` of another module."""
+    imported = {name for node, _ in statements(tree(path)) for name in named(node)}
+    used = {ast.unparse(node) for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
+    return bool((imported | used) & {"time.sleep", "asyncio.sleep"})
 
 
 def test_imports_are_absolute() -> None:

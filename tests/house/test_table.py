@@ -1,11 +1,15 @@
 """The table of stores agrees with the files, the extras, the docs and the tests."""
 
+import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
 
 from soloist.stores import TABLE, Family
 from tests.house.source import PACKAGE, ROOT
+from tests.subjects import SHARED, STORES
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OTHER_EXTRAS: set[str] = set()  # those that are no scheme's
@@ -53,7 +57,19 @@ def test_each_store_has_tests_of_its_own(family: Family) -> None:
 
 
 @every_family
-def test_each_store_runs_the_contract(family: Family) -> None:
-    assert any(
-        f"{scheme}" in path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "contract").rglob("*.py") for scheme in family.schemes
-    )
+def test_each_example_is_of_its_store(family: Family) -> None:
+    assert family.example.partition(":")[0] == family.schemes[0]
+
+
+def test_each_file_of_subjects_is_a_store_of_the_table() -> None:
+    assert {path.stem for path in (ROOT / "tests" / "subjects").glob("[a-z]*.py")} == {family.module for family in TABLE}
+
+
+@pytest.mark.parametrize(("folder", "stores"), {"contract": STORES, "locks": STORES, "refinement": STORES, "processes": SHARED}.items())
+def test_every_store_is_under_test(folder: str, stores: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", "", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    told = subprocess.run([*command, f"tests/{folder}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    words = {word for words in re.findall(r"\[(.+)\]$", told, re.MULTILINE) for word in words.split("-")}
+    worlds = {"blocking", "asyncio"} if folder == "contract" else set[str]()
+    assert {family.module for family in TABLE} & words == set(stores)
+    assert worlds <= words

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from soloist import AsyncSoloist, Soloist
+from tests.subjects import KINDS, SHARED, STORES
 
 COUNT = itertools.count()
 
@@ -19,23 +20,16 @@ def key(request) -> str:
     return f"{request.node.name[:60]}:{os.getpid()}:{next(COUNT)}"
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=STORES)
 def url(request, tmp_path) -> str:
     """A store of each kind."""
-    return store_url(request.param, request, tmp_path)
+    return KINDS[request.param].url(request, tmp_path)
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=SHARED)
 def shared_url(request, tmp_path) -> str:
     """A store that several processes share."""
-    return store_url(request.param, request, tmp_path)
-
-
-def store_url(kind: str, request, tmp_path) -> str:
-    """Where a store of this kind is; nobody else uses its file or its name."""
-    if kind == "redis":
-        return request.getfixturevalue("redis_url")
-    return f"sqlite:///{tmp_path}/locks.db" if kind == "sqlite" else f"memory://{tmp_path.name}"
+    return KINDS[request.param].url(request, tmp_path)
 
 
 @pytest.fixture

@@ -4,19 +4,14 @@ import asyncio
 import math
 import os
 import re
-import sqlite3
 import sys
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from soloist import AsyncSoloist, ConfigError, MissingExtra, Soloist, SoloistError, StoreError, StoreUnavailable
-from tools.servers import NO_SERVER, ServerNotHadError, free_port, redis_server
-
-SECRET = "s3cr3t-w0rd"
+from soloist import AsyncSoloist, ConfigError, MissingExtra, Soloist, SoloistError, StoreError
+from tests.subjects import KINDS, SECRET, SHARED
 
 
 class Blocking:
@@ -132,8 +127,8 @@ CASES = TIMES | {
     "holders by a lone surrogate": Case(asked("holders", "a\ud800"), ("lone surrogate at 1",)),
     "force_release of a number": Case(asked("force_release", 42), ("a key is a str, not int 42",)),
     "force_release with a fence that is text": Case(asked("force_release", "k", "7"), ("fence", "not str '7'")),
-    "an extension by nothing": Case(lambda face: extend(face, 0), ("extend=0", "more than 0")),
-    "an extension by text": Case(lambda face: extend(face, "60"), ("extend=", "not str '60'")),
+    "an extension by nothing": Case(lambda face: extend(face, 0), ("seconds=0", "more than 0")),
+    "an extension by text": Case(lambda face: extend(face, "60"), ("seconds=", "not str '60'")),
 }
 
 
@@ -250,151 +245,14 @@ def test_odd_keys_work_and_come_back_as_they_are(name, url, world):
         face.close()
 
 
-class Broken(NamedTuple):
-    """A store that can't work, what its URL is, and what its users are told."""
-
-    make: object
-    error: type[SoloistError]
-    says: tuple[str, ...]
-
-
-def text_file(request, tmp_path, stack):
-    (tmp_path / "notes.db").write_text("not a database, but long enough to be taken for one " * 100)
-    return f"sqlite:///{tmp_path}/notes.db"
-
-
-def corrupt_file(request, tmp_path, stack):
-    with Soloist(f"sqlite:///{tmp_path}/x.db") as solo, solo.lock("k"):
-        pass
-    for path in tmp_path.glob("x.db-*"):
-        path.unlink()
-    data = (tmp_path / "x.db").read_bytes()
-    (tmp_path / "x.db").write_bytes(data[:100] + b"\xff" * (len(data) - 100))
-    return f"sqlite:///{tmp_path}/x.db"
-
-
-def folder(request, tmp_path, stack):
-    return f"sqlite:///{tmp_path}"
-
-
-def no_folder(request, tmp_path, stack):
-    return f"sqlite:///{tmp_path}/missing/x.db"
-
-
-def sealed(stack):
-    """A folder that we may enter and not write; root, who may write everywhere, is nobody for a while."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sealed-")))
-    with Soloist(f"sqlite:///{folder}/x.db") as solo, solo.lock("k"):
-        pass
-    (folder / "x.db").chmod(0o444)
-    folder.chmod(0o555)
-    stack.callback(folder.chmod, 0o700)
-    if not os.geteuid():
-        os.setresuid(65534, 65534, 0)
-        stack.callback(os.setresuid, 0, 0, 0)
-    return folder
-
-
-def unwritable(request, tmp_path, stack):
-    return f"sqlite:///{sealed(stack)}/new.db"
-
-
-def unwritable_file(request, tmp_path, stack):
-    return f"sqlite:///{sealed(stack)}/x.db"
-
-
-def newer_file(request, tmp_path, stack):
-    with Soloist(f"sqlite:///{tmp_path}/x.db") as solo, solo.lock("k"):
-        pass
-    with sqlite3.connect(tmp_path / "x.db") as db:
-        column = next(name for (_, name, *_) in db.execute("pragma table_info(soloist_store)") if name in {"format", "version"})
-        db.execute(f"update soloist_store set {column} = 99")  # noqa: S608 - a column of ours
-    db.close()
-    return f"sqlite:///{tmp_path}/x.db"
-
-
-def redis_with(*settings):
-    def make(request, tmp_path, stack):
-        pytest.importorskip("redis")
-        try:
-            return stack.enter_context(redis_server(*settings))
-        except ServerNotHadError as error:
-            pytest.skip(f"{NO_SERVER}{error}")
-
-    return make
-
-
-def wrong_password(request, tmp_path, stack):
-    server = redis_with("--requirepass", "right")(request, tmp_path, stack)
-    return f"redis://:{SECRET}@127.0.0.1:{server.port}/0"
-
-
-def no_password(request, tmp_path, stack):
-    return redis_with("--requirepass", SECRET)(request, tmp_path, stack).url
-
-
-def read_only(request, tmp_path, stack):
-    primary = redis_with()(request, tmp_path, stack)
-    replica = redis_with("--replicaof", "127.0.0.1", str(primary.port))(request, tmp_path, stack)
-    return replica.url
-
-
-def not_there(request, tmp_path, stack):
-    pytest.importorskip("redis")
-    return f"redis://me:{SECRET}@127.0.0.1:{free_port()}/0"
-
-
-def no_such_host(request, tmp_path, stack):
-    pytest.importorskip("redis")
-    return f"redis://me:{SECRET}@no-such-host.invalid/0"
-
-
-def no_such_database(request, tmp_path, stack):
-    return redis_with()(request, tmp_path, stack).url.replace("/0", "/99")
-
-
-def occupied(write):
-    """A Redis in which something else lies under the name of the key `k`."""
-
-    def make(request, tmp_path, stack):
-        server = redis_with()(request, tmp_path, stack)
-        import redis
-
-        with redis.Redis(port=server.port, decode_responses=True) as client:
-            with Soloist(server.url) as solo, solo.lock("k"):
-                (name,) = [name for name in client.keys("*") if name.endswith(":k")]
-            client.delete(name)
-            write(client, name)
-        return server.url
-
-    return make
-
-
-BROKEN = {
-    "sqlite: a text file": Broken(text_file, ConfigError, ("notes.db", "no SQLite database", "use another path")),
-    "sqlite: a corrupt file": Broken(corrupt_file, ConfigError, ("x.db", "damaged", "use another path")),
-    "sqlite: a folder": Broken(folder, ConfigError, ("is no file", "use another path")),
-    "sqlite: no such folder": Broken(no_folder, ConfigError, ("missing",)),
-    "sqlite: an unwritable folder": Broken(unwritable, ConfigError, ("sealed",)),
-    "sqlite: an unwritable file": Broken(unwritable_file, ConfigError, ("x.db", "use another path")),
-    "sqlite: a newer format": Broken(newer_file, ConfigError, ("newer format 99", "upgrade Soloist")),
-    "redis: a wrong password": Broken(wrong_password, ConfigError, ("refused the user or the password",)),
-    "redis: no password": Broken(no_password, ConfigError, ("wants a password", "user:password@")),
-    "redis: read-only": Broken(read_only, SoloistError, ("127.0.0.1", "replica")),
-    "redis: not there": Broken(not_there, StoreUnavailable, ("127.0.0.1",)),
-    "redis: no such host": Broken(no_such_host, StoreUnavailable, ("no-such-host.invalid",)),
-    "redis: no such database": Broken(no_such_database, ConfigError, ("no database of this number",)),
-    "redis: a wrong type under our key": Broken(occupied(lambda db, name: db.rpush(name, "theirs")), ConfigError, (":k",)),
-    "redis: something else under our key": Broken(occupied(lambda db, name: db.set(name, "theirs")), ConfigError, (":k",)),
-    "redis: a newer record": Broken(occupied(lambda db, name: db.set(name, "99 r 7 token {}")), ConfigError, (":k", "newer", "pgrade")),
-}
+BROKEN = {f"{name}: {what}": broken for name, kind in KINDS.items() for what, broken in kind.BROKEN.items()}
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_store_that_cannot_work_says_why_and_what_to_do(name, request, tmp_path, world, caplog):
+def test_a_store_that_cannot_work_says_why_and_what_to_do(name, tmp_path, world, caplog):
     broken = BROKEN[name]
     with ExitStack() as stack:
-        face = world(broken.make(request, tmp_path, stack), store_timeout=2)
+        face = world(broken.make(tmp_path, stack), store_timeout=2)
         try:
             for _ in range(2):
                 with pytest.raises(SoloistError) as failed:
@@ -410,10 +268,10 @@ def test_a_store_that_cannot_work_says_why_and_what_to_do(name, request, tmp_pat
             face.close()
 
 
-@pytest.mark.parametrize("name", [name for name in BROKEN if "under our key" in name or "newer record" in name])
-def test_one_key_that_cannot_be_read_costs_no_other_key(name, request, tmp_path, world, caplog):
+@pytest.mark.parametrize("name", [name for name in BROKEN if "under our key" in name])
+def test_one_key_that_cannot_be_read_costs_no_other_key(name, tmp_path, world, caplog):
     with ExitStack() as stack:
-        face = world(BROKEN[name].make(request, tmp_path, stack))
+        face = world(BROKEN[name].make(tmp_path, stack))
         try:
             hold = face.done(face.solo.lock("other").acquire())
             with pytest.raises(ConfigError):
@@ -425,7 +283,5 @@ def test_one_key_that_cannot_be_read_costs_no_other_key(name, request, tmp_path,
             face.close()
 
 
-def test_every_kind_of_store_that_can_break_has_rows():
-    from soloist.stores import TABLE
-
-    assert {name.partition(":")[0] for name in BROKEN} == {family.schemes[0] for family in TABLE} - {"memory"}
+def test_every_store_that_processes_share_can_break():
+    assert {name.partition(":")[0] for name in BROKEN} == set(SHARED)

@@ -103,7 +103,7 @@ def test_a_generator_cannot_be_exclusive(local, key):
         yield 1
 
     for function in (pages, later):
-        with pytest.raises(ConfigError, match=r"use `with solo\.lock"):
+        with pytest.raises(ConfigError, match=r"take solo\.lock"):
             local.exclusive(key)(function)
 
 

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from soloist import AlreadyHeldHere, ConfigError, LockLost, NotAcquired, Soloist, StoreUnavailable
-from soloist.events import Acquired, CallbackFailed, Dropped, ForceReleased, Lost, Refused, Released
+from soloist import AlreadyHeldHere, ConfigError, LockLost, NotAcquired, OutcomeUnknown, Soloist, StoreUnavailable
+from soloist.events import Acquired, CallbackFailed, Dropped, ForceReleased, LimitsDiffer, Lost, Refused, Released, ReleaseFailed
 from tests.locks.conftest import until
 
 
@@ -73,6 +73,23 @@ def test_waiting_is_bounded_by_the_locks_own_wait(solo, key):
     with solo.lock(key), pytest.raises(NotAcquired):
         in_another_thread(solo.lock(key, wait=0.2).__enter__)
     assert time.monotonic() - began >= 0.2
+
+
+def test_acquire_waits_as_long_as_the_lock_says_if_it_isnt_told(local, key):
+    began = time.monotonic()
+    with local.lock(key):
+        assert in_another_thread(local.lock(key, wait=0.2).acquire) is None
+    assert time.monotonic() - began >= 0.2
+
+
+def test_a_release_that_fails_hides_nothing_that_happened_in_the_block(local, events, key, monkeypatch):
+    async def silent(*_, **__):
+        raise OutcomeUnknown("no answer")
+
+    monkeypatch.setattr(local._desk().store, "release", silent)
+    with pytest.raises(ZeroDivisionError), local.lock(key):
+        raise ZeroDivisionError
+    assert any(isinstance(event, ReleaseFailed) for event in events)
 
 
 def test_a_hold_of_a_dead_client_ends_with_its_lease(solo, key):
@@ -148,6 +165,16 @@ def test_a_key_that_this_thread_lost_may_be_taken_again_and_kept(local, key):
 def test_a_semaphore_may_be_taken_twice_by_one_thread(local, key):
     with local.semaphore(key, 2), local.semaphore(key, 2):
         assert len(local.holders(key)) == 2
+
+
+def test_blocks_on_one_semaphore_end_in_reverse_order(local, key):
+    semaphore = local.semaphore(key, limit=2)
+    with semaphore as outer:
+        with semaphore as inner:
+            pass
+        outer.check()
+        assert [holder.fence for holder in local.holders(key)] == [outer.fence]
+    assert inner.release() is False
 
 
 def test_check_raises_after_the_release(local, key):
@@ -226,6 +253,19 @@ def test_holder_finds_a_semaphore_in_a_higher_slot_and_force_release_frees_all(s
     assert solo.holder(key).slot == 1
     assert {holder.fence for holder in solo.force_release(key)} == {hold.fence for hold in holds[1:]}
     assert solo.holders(key) == []
+
+
+def test_force_release_frees_every_slot_of_a_semaphore(solo, key):
+    semaphore = solo.semaphore(key, limit=2)
+    with semaphore as one, semaphore as other:
+        assert {holder.fence for holder in solo.force_release(key)} == {one.fence, other.fence}
+        assert solo.holders(key) == []
+
+
+def test_a_semaphore_asked_for_with_another_limit_is_told(local, events, key):
+    with local.semaphore(key, limit=3):
+        in_another_thread(local.semaphore(key, limit=1).acquire)
+    assert LimitsDiffer(key, 1, 3) in events
 
 
 def test_holders_are_listed_by_prefix(solo, key):
@@ -312,6 +352,14 @@ def test_a_hold_that_is_dropped_is_told_and_ends_with_its_lease(solo, events, ke
         pass
 
 
+def test_an_on_lost_keeps_no_hold_alive(local, events, key):
+    hold = local.lock(key, on_lost=print).acquire()
+    fence = hold.fence
+    del hold
+    gc.collect()
+    assert Dropped(key, fence) in events
+
+
 def test_a_hold_that_is_released_is_not_told_as_dropped(local, events, key):
     with local.lock(key):
         pass
@@ -344,6 +392,7 @@ def test_on_lost_is_called_once_with_the_hold_in_a_thread_of_its_own(solo, key):
         until(lambda: other.grant.now > hold.grant.now)  # renewed meanwhile
     assert [(found is hold, why) for found, why, _ in seen] == [(True, "vanished")]
     assert seen[0][2] is not threading.current_thread()
+    assert seen[0][2].name != "soloist-keeper"
 
 
 def test_an_on_lost_that_raises_is_told_and_harms_nobody(local, events, key):

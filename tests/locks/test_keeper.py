@@ -9,6 +9,7 @@ import time
 import pytest
 
 from soloist import AsyncSoloist, Soloist, _keeper
+from soloist._world import run
 from soloist.contract import Evict, Renew
 from soloist.errors import OutcomeUnknown
 from soloist.events import Lost
@@ -56,7 +57,7 @@ def test_a_short_lease_is_kept_alive_in_asyncio(aio, key):
     async def main():
         async with aio, aio.lock(key, lease=1) as hold:
             fence = hold.fence
-            await renewals_in_loop(hold)
+            await renewals_in_loop(hold, 2)
             hold.check()
             assert (await aio.holder(key)).fence == fence
 
@@ -191,6 +192,12 @@ def test_a_closed_client_has_no_thread(tmp_path, key):
     solo.close()
     assert not thread.is_alive()
     hold.release()
+
+
+def test_what_is_abandoned_is_evicted_at_once(local, key):
+    run(desk(local).store.claim(key, "ghost/1", 60, info={}))
+    desk(local).world.abandon(key, "ghost/1", slots=1, not_after=0)
+    until(lambda: local.holder(key) is None, seconds=5)
 
 
 def test_closing_evicts_what_was_abandoned(tmp_path, key, monkeypatch):

@@ -1,7 +1,8 @@
 """Asking the store, so that a reply that doesn't come is never taken for a no.
 
 1. A reply that did not come is unknown: the same token is asked for again, and that *is* reading back.
-2. Every claim carries `not_after`: one that a network delivers after we gave up is refused by the store.
+2. Every claim carries `not_after`: one that a network delivers after we gave up is refused by the store. A store that can't
+   do that caps the first lease instead, so that what lands late is soon over.
 3. Surely not done (`StoreUnavailable`) is tried once more, on a fresh connection; then the store is down, and for a second
    nobody asks again.
 4. All attempts together take no longer than the caller's `within`, so that two of them fit.
@@ -11,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -56,7 +58,7 @@ class Wish(NamedTuple):
 @dataclass(slots=True)
 class Attempts:
     """One acquisition's token, when it was last asked for, and until when, by the server's clock, a claim that ended
-    unknown may still land (0: none can)."""
+    unknown may still land (0: none can; infinity: the store can't refuse a late one)."""
 
     token: str
     sent: float = 0.0
@@ -80,9 +82,9 @@ async def claim_surely(
             reason = down
             break
         try:
-            not_after = await server_now(world, store, within=each)
+            known = await server_now(world, store, within=each) if store.capabilities.refuses_late else math.inf
             each = min(each, max(ends - world.now(), 0.001))  # rule 4: to ask for the time took some
-            not_after += each  # rule 2
+            not_after = known + each  # rule 2
             mine.sent, mine.may_land_until = world.now(), max(before, not_after)
             answer = await store.claim(
                 wish.key,
@@ -91,7 +93,7 @@ async def claim_surely(
                 info=wish.info,
                 state=wish.state,
                 expect=wish.expect,
-                not_after=not_after,
+                not_after=not_after if known < math.inf else None,
                 slots=wish.slots,
                 will_wait=will_wait,
                 within=each,
@@ -165,7 +167,7 @@ def _in_vain(key: str, mine: Attempts, within: float, reason: StoreError | None)
         return reason
     error = OutcomeUnknown(
         f"the store didn't say whether {key!r} was claimed, in {within:g} s: {reason or 'its answers came too late'}. "
-        "If it was, it will be freed as soon as the store answers; try again"
+        "If it was, its lease ends by itself; try again"
     )
     error.__cause__ = reason
     return error

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -28,13 +29,16 @@ from soloist.events import Acquired, Degraded, ForceReleased, LimitsDiffer, Refu
 
 if TYPE_CHECKING:
     from soloist._world import World
-    from soloist.contract import Holder, Info, Loss, Store
+    from soloist.contract import Holder, Info, Loss, Renewed, Store
 
 SETTLES = 0.1
 """Seconds after which a hold that was handed on is renewed (rule 4): short sections never pay for it."""
 
-LAST_WORD = 1.0
-"""Seconds that the last question may take, if the store has fallen silent while we waited."""
+LAST_WORD = 0.5
+"""Seconds that a question may take at least, however little of the time to wait is left."""
+
+WHOLE = 0.99
+"""A hold with less than this part of its lease left is renewed before a user has it whom no keeper serves."""
 
 PAGE = 100
 
@@ -62,7 +66,7 @@ async def acquire(world: World, store: Store, terms: Terms, info: Info, wait: fl
     """
     started = world.now()
     try:
-        kept = await _acquire(world, store, terms, info, started + wait, terms.patience if wait == 0 else 0)
+        kept = await _acquire(world, store, terms, info, wait)
     except NotAcquired as refusal:
         world.tell(Refused(terms.key, refusal.holder, world.now() - started))
         raise
@@ -75,18 +79,21 @@ async def acquire(world: World, store: Store, terms: Terms, info: Info, wait: fl
     return kept
 
 
-async def _acquire(world: World, store: Store, terms: Terms, info: Info, ends: float, patience: float) -> Kept:
-    """`patience`: seconds for the one question, if nothing else bounds it."""
-    mine, first = Attempts(world.token()), True
+async def _acquire(world: World, store: Store, terms: Terms, info: Info, wait: float) -> Kept:
+    mine, first, ends = Attempts(world.token()), True, world.now() + wait
     wish = Wish(terms.key, min(terms.lease, terms.max_hold), info, terms.slots)
     try:
         while True:
             left = ends - world.now()
             last_try = left <= 0  # rule 3
-            within = patience or min(terms.patience, max(left, LAST_WORD))
+            within = min(terms.patience, max(left, LAST_WORD)) if wait else terms.patience
             answer = await claim_surely(world, store, wish, mine, within=within, will_wait=not last_try)
             if isinstance(answer, Grant):
-                return _granted(terms, info, mine, answer)
+                if not terms.renew:
+                    answer = await _whole(world, store, wish, mine, answer)
+                if world.now() < deadline(mine.sent, answer.ttl):
+                    return _granted(terms, info, mine, answer)
+                continue
             assert isinstance(answer, Busy), "only a claim that expects a token can be told that it is gone"
             if first:
                 _compare_limits(world, terms, answer)
@@ -108,6 +115,22 @@ def _granted(terms: Terms, info: Info, mine: Attempts, grant: Grant) -> Kept:
     kept = _kept(terms, info, grant.token, grant, asked=mine.sent, lasts=lasts, due=due)
     kept.may_land_until = mine.may_land_until
     return kept
+
+
+async def _whole(world: World, store: Store, wish: Wish, mine: Attempts, grant: Grant) -> Grant:
+    """The hold with its full lease: some stores cap the first one, and an answer to a repetition is what stands (rule 4)."""
+    if grant.ttl >= wish.ttl * WHOLE:
+        return grant
+    sent, before = world.now(), mine.may_land_until
+    mine.may_land_until = before or grant.now  # who is cancelled now has it, and must abandon it
+    longer: Renewed | None = None
+    with suppress(StoreError):
+        longer = await store.renew(grant, wish.ttl, within=(deadline(mine.sent, grant.ttl) - sent) / 2)
+    mine.may_land_until = before
+    if not isinstance(longer, Grant):
+        return grant
+    mine.sent = sent
+    return longer
 
 
 async def _settled(world: World, store: Store, terms: Terms, wish: Wish, mine: Attempts, baton: Grant) -> Kept | None:
@@ -225,7 +248,7 @@ async def extend(world: World, store: Store, terms: Terms, kept: Kept, seconds: 
 async def find(world: World, store: Store, key: str, *, within: float) -> tuple[Holder, ...]:
     """Who holds the key, in whichever slot."""
     first, _ = await twice(world, partial(store.look, key), within=within)
-    is_lock = bool(first) and "limit" not in first[0].info
+    is_lock = bool(first) and bool(first[0].info) and "limit" not in first[0].info  # without info it was handed on just now
     if is_lock or not (store.capabilities.slots and store.capabilities.listing):
         return first
     return tuple(holder for holder in await listed(world, store, key, within=within) if holder.key == key)

@@ -87,6 +87,8 @@ class Kept:
     """It was handed on to us: its next renewal carries the info."""
     may_land_until: float = 0.0
     """The server's time until which an attempt that ended unknown may still land."""
+    once: bool = False
+    """It is renewed once, and then nobody's here: the grant travels on with a message. What becomes of it is no loss of ours."""
     leaving: bool = False
     on_lost: Callable[[Loss], object] | None = None
     untold: list[None] = field(default_factory=lambda: [None])
@@ -115,16 +117,36 @@ class Abandoned:
 class Book:
     """What one keeper looks after."""
 
-    kept: dict[str, Kept] = field(default_factory=dict[str, Kept])
-    abandoned: dict[str, Abandoned] = field(default_factory=dict[str, Abandoned])
+    kept: dict[tuple[str, str], Kept] = field(default_factory=dict[tuple[str, str], Kept])
+    abandoned: dict[tuple[str, str], Abandoned] = field(default_factory=dict[tuple[str, str], Abandoned])
+    """Both by key and token: a task's token may serve two keys."""
     spare: float = SPARE
     """Seconds that the next request may take that isn't a renewal."""
 
+    def add(self, kept: Kept) -> None:
+        """Look after this from now on."""
+        self.kept[kept.key, kept.token] = kept
+
+    def remove(self, kept: Kept) -> None:
+        """Look after this no more."""
+        self.kept.pop((kept.key, kept.token), None)
+
     def abandon(self, now: float, key: str, token: str, slots: int, not_after: float) -> None:
         """Take over what nobody wants any more; see `World.abandon`."""
-        before = self.abandoned.get(token)
+        before = self.abandoned.get((key, token))
         last = max(not_after, before.not_after) if before else not_after
-        self.abandoned[token] = Abandoned(key, token, slots, last, due=now, forgotten=now + FORGOTTEN)
+        self.abandoned[key, token] = Abandoned(key, token, slots, last, due=now, forgotten=now + FORGOTTEN)
+
+    def leave(self) -> None:
+        """Stay the holder of nothing any more; what is to be sent once is sent all the same."""
+        for kept in list(self.kept.values()):
+            if not kept.once:
+                self.remove(kept)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether `settle` has something to do."""
+        return bool(self.abandoned) or any(kept.once for kept in list(self.kept.values()))
 
     def due(self) -> float:
         """When the next of them wants something."""
@@ -143,6 +165,15 @@ async def tend(world: World, store: Store, book: Book, *, patience: float) -> No
     in_time = await evict_due(world, store, book, _spare(world, book, patience))
     in_time &= await protect_due(world, store, book, _spare(world, book, patience))
     book.spare = SPARE if in_time else min(2 * book.spare, patience)
+
+
+async def settle(world: World, store: Store, book: Book, *, patience: float) -> None:
+    """What must be done before a process ends, whenever it is due: renewals that are sent once, and evictions."""
+    for kept in list(book.kept.values()):
+        if kept.once:
+            kept.due = world.now()
+    await renew_due(world, store, book, patience)
+    await evict_due(world, store, book, patience)
 
 
 async def renew_due(world: World, store: Store, book: Book, patience: float) -> None:
@@ -165,9 +196,12 @@ async def renew_due(world: World, store: Store, book: Book, patience: float) -> 
             continue
         if isinstance(verdict, Grant | Busy | Gone):
             world.learn(now, verdict.now)
+            if kept.once:
+                book.remove(kept)
+                continue
         judge(world, kept, line, verdict, sent=now)
         if kept.place.lost:
-            book.kept.pop(kept.token, None)
+            book.remove(kept)
     if all(isinstance(verdict, StoreUnavailable) for verdict in verdicts):
         world.failed(verdicts[0])  # type: ignore[arg-type]  # all of them are StoreUnavailable, which mypy doesn't conclude
 
@@ -179,8 +213,9 @@ def _renewable(world: World, book: Book, now: float) -> list[Kept]:
         if kept.grant is None or kept.due > now + kept.lease * AHEAD:
             continue
         if kept.place.lost or kept.place.deadline <= now:
-            lose(world, kept, kept.place.lost or "unknown")
-            book.kept.pop(kept.token, None)
+            if not kept.once:
+                lose(world, kept, kept.place.lost or "unknown")
+            book.remove(kept)
         elif not kept.renewed or kept.ends <= kept.place.deadline + kept.lease * AS_GOOD_AS:
             kept.due = kept.place.deadline
         else:
@@ -191,6 +226,10 @@ def _renewable(world: World, book: Book, now: float) -> list[Kept]:
 def judge(world: World, kept: Kept, line: Renew, verdict: Verdict, *, sent: float) -> None:
     """What a renewal's answer means for the hold (rules 2 and 3)."""
     match verdict:
+        case Grant() if kept.fence is not None and verdict.fence != kept.fence:
+            # Ours had vanished, and a late claim of ours took the key anew (rule 3): somebody may have been in between.
+            # Who renews for another process may not know the fence.
+            lose(world, kept, "vanished")
         case Grant():
             kept.grant = verdict
             kept.place.deadline = max(kept.place.deadline, deadline(sent, verdict.ttl))
@@ -218,6 +257,13 @@ def lose(world: World, kept: Kept, why: Loss) -> None:
         kept.on_lost(why)
 
 
+def overdue(world: World, kept: Kept) -> Loss | None:
+    """Why a hold is lost, as this host's clock tells without asking anybody; None while it is ours."""
+    if kept.place.lost is None and world.now() >= kept.place.deadline:
+        lose(world, kept, "unknown")
+    return kept.place.lost
+
+
 async def evict_due(world: World, store: Store, book: Book, patience: float) -> bool:
     """Evict what was abandoned, all of it in one batch (rule 5); False if the store didn't answer."""
     now = world.now()
@@ -237,7 +283,7 @@ async def evict_due(world: World, store: Store, book: Book, patience: float) -> 
         if isinstance(verdict, StoreError):
             if one.forgotten <= now:
                 _forget(book, one)
-        elif one.evicted or one.not_after == 0:
+        elif one.evicted or one.not_after in {0, math.inf}:  # none can land, or nobody can tell when
             _forget(book, one)
         else:
             one.evicted = True
@@ -259,8 +305,8 @@ async def _ready(world: World, store: Store, due: list[Abandoned], patience: flo
 
 
 def _forget(book: Book, one: Abandoned) -> None:
-    if book.abandoned.get(one.token) is one:  # abandoned once more meanwhile, it has a new entry
-        del book.abandoned[one.token]
+    if book.abandoned.get((one.key, one.token)) is one:  # abandoned once more meanwhile, it has a new entry
+        del book.abandoned[one.key, one.token]
 
 
 async def protect_due(world: World, store: Store, book: Book, patience: float) -> bool:
@@ -272,8 +318,10 @@ async def protect_due(world: World, store: Store, book: Book, patience: float) -
             continue
         mine, answer = Attempts(kept.token, may_land_until=kept.may_land_until), None
         try:
-            with suppress(StoreError, ConfigError):
+            with suppress(StoreError):  # told by who met it
                 answer = await claim_surely(world, store, Wish(kept.key, _ttl(kept, now), kept.info, kept.slots), mine, within=patience)
+        except ConfigError as wrong:  # a password that was changed: told, and asked again
+            world.failed(StoreUnavailable(str(wrong)))
         finally:
             kept.may_land_until = mine.may_land_until
         if kept.leaving:
