@@ -75,8 +75,8 @@ class _AnySoloist(Generic[D]):
     ) -> None:
         self._url = _settings.url(url)
         self._namespace = _settings.namespace(namespace)
-        self._patience = _settings.seconds("store_timeout", store_timeout, above=True)
-        self._listeners = tuple(listeners)
+        self._patience = _settings.seconds("store_timeout", store_timeout, above=True, most=_settings.LONGEST_TIMEOUT)
+        self._listeners = _settings.callbacks("listeners", listeners)
         self._desks: dict[object, D] = {}
         self._capabilities = open_store(self._url, self._namespace, aio=self._aio).capabilities
 
@@ -89,7 +89,7 @@ class _AnySoloist(Generic[D]):
         for listener in (logging.listen, *self._listeners):
             try:
                 listener(event)
-            except Exception as error:  # noqa: BLE001 - whatever a user's function raises: the others must hear of the event all the same
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's function raises: the others must hear of the event all the same
                 logging.listen(CallbackFailed("a listener", repr(error)))
 
     def _terms(
@@ -222,7 +222,7 @@ class Soloist(_AnySoloist[Keeper]):
             @functools.wraps(_whole(function))
             def held(*args: P.args, **kwargs: P.kwargs) -> R:
                 with lock:
-                    return function(*args, **kwargs)
+                    return _done(function(*args, **kwargs))
 
             return held
 
@@ -412,9 +412,22 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 def _whole(function: Callable[P, R]) -> Callable[P, R]:
     """A function whose work is done when it returns; a generator's only begins then."""
+    if isinstance(cast("object", function), (staticmethod, classmethod)):
+        raise ConfigError(f"put @{type(function).__name__} above @exclusive, not below it: it isn't a function yet")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigError(f"{function!r} is a generator, and its body runs after the call has returned: take solo.lock(...) inside it")
     return function
+
+
+def _done(result: R) -> R:
+    """A result, not a body that would only run after the lock was released."""
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        result.close()
+        raise ConfigError(
+            "the exclusive function returned a coroutine or generator, whose body runs after the call: "
+            "put exclusive on the `async def` itself"
+        )
+    return result
 
 
 def _operator(desk: Desk) -> str:

@@ -79,7 +79,7 @@ class Desk:
         """Call a user's function; if it raises, that is told, and harms nobody else."""
         try:
             return function(argument)
-        except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's function raises
             self.world.tell(CallbackFailed("on_lost", repr(error)))
             return None
 
@@ -148,7 +148,7 @@ class Keeper(Desk):
             self._wakes_at, pause = -math.inf, 0.0  # awake: whoever adds something now needn't wake us
             try:
                 run(tend(self.world, self.store, self.book, patience=self._patience))
-            except Exception:  # a keeper never dies: every hold of this process depends on it
+            except BaseException:  # a keeper never dies, not of a listener's sys.exit() either: all holds depend on it
                 log.exception("the keeper met an error that it doesn't know; it goes on")
                 pause = AFTER_BUG
             with self._changed:
@@ -196,7 +196,10 @@ class AsyncKeeper(Desk):
 
     def call(self, function: Callable[[T], object], argument: T) -> None:
         """Call a user's function in the loop; a coroutine function's work goes on as a task."""
-        self.loop.call_soon_threadsafe(self._begin, function, argument)
+        try:
+            self.loop.call_soon_threadsafe(self._begin, function, argument)
+        except RuntimeError as error:  # the loop is closed
+            self.world.tell(CallbackFailed("on_lost", repr(error)))
 
     def _begin(self, function: Callable[[T], object], argument: T) -> None:
         work = self._guarded(function, argument)
@@ -217,6 +220,8 @@ class AsyncKeeper(Desk):
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
         """An event loop that ends well closes its generators, and so the connections of a client that nobody closed."""
+        import asyncio  # noqa: PLC0415 - only who uses asyncio pays for its import
+
         try:
             yield
         finally:
@@ -225,7 +230,7 @@ class AsyncKeeper(Desk):
             self.book.leave()
             self._closed, self._wakes_at = True, -math.inf
             if self._task:
-                await self._task
+                await asyncio.wait([self._task])
             await settle(self.world, self.store, self.book, patience=LAST_WORDS)
             await self.store.close()
             self._closed, self._wakes_at = False, math.inf
@@ -249,12 +254,12 @@ class AsyncKeeper(Desk):
         except Exception:  # a keeper never dies: every hold of this process depends on it
             log.exception("the keeper met an error that it doesn't know; it goes on")
             pause = AFTER_BUG
-        self._task = None
-        if self._closed:
-            return
-        self._wakes_at, due = math.inf, self.book.due()
-        if due < math.inf:
-            self._set(max(due, boottime() + pause))
+        finally:  # cancelled, too: whoever cancels all tasks of a loop doesn't mean to lose what is held afterwards
+            self._task = None
+            if not self._closed:
+                self._wakes_at, due = math.inf, self.book.due()
+                if due < math.inf:
+                    self._set(max(due, boottime() + pause))
 
 
 def _last_words() -> None:

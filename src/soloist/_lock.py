@@ -18,7 +18,7 @@ from soloist._flows import locking
 from soloist._flows.renewing import overdue
 from soloist._keeper import AsyncKeeper, Keeper, SourceLine
 from soloist._world import boottime, run
-from soloist.errors import AlreadyHeldHere, LockLost, NotAcquired, StoreError
+from soloist.errors import AlreadyHeldHere, ConfigError, LockLost, NotAcquired, StoreError
 from soloist.events import Dropped
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ D = TypeVar("D", Keeper, AsyncKeeper)
 
 class _AnyHold(Generic[D]):
     """What a hold is in both worlds: all that needs no request."""
+
+    _released = True
+    """So it is until it is made: an interrupted constructor leaves nothing to let go of."""
 
     def __init__(self, desk: D, terms: Terms, kept: Kept, owner: object) -> None:
         self._desk: D = desk
@@ -85,11 +88,11 @@ class _AnyHold(Generic[D]):
         """Let the keeper and the list of who holds what here go of it; False if there is nothing to release."""
         if self._released or self._desk.forked:
             return False
-        self._released = True
         self._desk.remove(self._kept)
         here = self._desk.here.get((self._owner, self.key))
         if here is not None and here[0] is self._kept:  # lost, it may have been taken anew
             del self._desk.here[self._owner, self.key]
+        self._released = True  # last: whoever is interrupted before it has let go, at least
         return True
 
     def __del__(self) -> None:
@@ -136,7 +139,7 @@ class Hold(_AnyHold[Keeper]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:  # noqa: SIM105 - `suppress` would cost more than all else here
             self.release()
-        except StoreError:
+        except (StoreError, ConfigError):
             pass  # told, and left to the keeper: the work is done, and must not look as if it had failed
 
 
@@ -172,7 +175,7 @@ class AsyncHold(_AnyHold[AsyncKeeper]):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:  # noqa: SIM105 - `suppress` would cost more than all else here
             await self.release()
-        except StoreError:
+        except (StoreError, ConfigError):
             pass  # told, and left to the keeper: the work is done, and must not look as if it had failed
 
 
@@ -184,12 +187,16 @@ HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with the na
 class _AnyLock(Generic[D, H]):
     """What a lock is in both worlds."""
 
+    _counts = False
+    """A semaphore, which one thread may hold several times."""
+
     def __init__(self, desk: Callable[[], D], terms: Terms, wait: float, on_lost: Callable[[H], object] | None) -> None:
         self._desk: Callable[[], D] = desk
         self._terms = terms
         self._wait = wait
         self._on_lost: Callable[[H], object] | None = on_lost
-        self._entered: dict[object, list[H]] = {}
+        self._entered: list[tuple[int, object, H]] = []
+        """The open `with` blocks: the frame that entered, the thread or task, and the hold."""
 
     @property
     def key(self) -> str:
@@ -202,18 +209,18 @@ class _AnyLock(Generic[D, H]):
 
     def _info(self, desk: D) -> Info:
         info = {**desk.info, "since": int(time.time())}
-        if self._terms.slots > 1:
+        if self._counts:
             info["limit"] = self._terms.slots
         return info
 
     def _look_here(self, desk: D, owner: object) -> None:
         """Refuse to wait for ourselves. Locks only: a semaphore's slots are for several."""
-        found = desk.here.get((owner, self.key)) if self._terms.slots == 1 else None
+        found = None if self._counts else desk.here.get((owner, self.key))
         if found is not None and found[0].place.lost is None and boottime() < found[0].place.deadline:
             raise AlreadyHeldHere(self.key, str(found[1]))
 
     def _note_here(self, desk: D, owner: object, kept: Kept, hold: H) -> None:
-        if self._terms.slots == 1:
+        if not self._counts:
             desk.here[owner, self.key] = (kept, _line())
         if self._on_lost is not None:
             call, theirs = weakref.ref(hold), self._on_lost  # weak: only the user keeps a hold alive
@@ -224,19 +231,17 @@ class _AnyLock(Generic[D, H]):
 
             kept.on_lost = lost
 
-    def _left(self, owner: object) -> H:
-        """The hold of the `with` block that ends. A generator may be ended by another thread or task than it was begun by."""
-        if owner not in self._entered and len(self._entered) == 1:
-            owner = next(iter(self._entered))
-        entered = self._entered.get(owner)
-        if entered is None:
-            raise RuntimeError(
-                f"a `with` block on {self.key!r} ends in another thread or task than it began: use `with lock.acquire() as hold`"
-            )
-        hold = entered.pop()
-        if not entered:
-            del self._entered[owner]
+    def _enter(self, frame: int, owner: object, hold: H) -> H:
+        self._entered.append((frame, owner, hold))
         return hold
+
+    def _left(self, frame: int, owner: object) -> H:
+        """The hold of the `with` block that ends: the one that this very frame entered last, since generators end in any
+        order and in any thread. An ExitStack leaves by another frame than it enters: then this owner's last one, or the last."""
+        mine = [entry for entry in self._entered if entry[0] == frame] or [entry for entry in self._entered if entry[1] is owner]
+        entry = (mine or self._entered)[-1]
+        self._entered.remove(entry)
+        return entry[2]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} lease={self._terms.lease:g} wait={self._wait:g}>"
@@ -279,12 +284,10 @@ class Lock(_AnyLock[Keeper, Hold]):
         return hold
 
     def __enter__(self) -> Hold:
-        hold = self._take(self._wait)
-        self._entered.setdefault(threading.current_thread(), []).append(hold)
-        return hold
+        return self._enter(id(sys._getframe(1)), threading.current_thread(), self._take(self._wait))  # noqa: SLF001 - documented
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        hold = self._left(threading.current_thread())
+        hold = self._left(id(sys._getframe(1)), threading.current_thread())  # noqa: SLF001 - documented
         hold.__exit__(kind, error, trace)
 
 
@@ -325,21 +328,24 @@ class AsyncLock(_AnyLock[AsyncKeeper, AsyncHold]):
         return hold
 
     async def __aenter__(self) -> AsyncHold:
-        hold = await self._take(self._wait)
-        self._entered.setdefault(_this_task(), []).append(hold)
-        return hold
+        frame = id(sys._getframe(1))  # noqa: SLF001 - documented; before anything suspends, or it would be the event loop's
+        return self._enter(frame, _this_task(), await self._take(self._wait))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        hold = self._left(_this_task())
+        hold = self._left(id(sys._getframe(1)), _this_task())  # noqa: SLF001 - documented
         await hold.__aexit__(kind, error, trace)
 
 
 class Semaphore(Lock):
     """Up to `limit` holds of a key at once, each with a lease and a fence of its own. Made by `Soloist.semaphore`."""
 
+    _counts = True
+
 
 class AsyncSemaphore(AsyncLock):
     """Up to `limit` holds of a key at once, each with a lease and a fence of its own. Made by `AsyncSoloist.semaphore`."""
+
+    _counts = True
 
 
 def _this_task() -> object:

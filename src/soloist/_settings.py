@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
 
 from soloist.errors import ConfigError
@@ -23,6 +24,8 @@ IfStoreDown = Literal["raise", "run"]
 
 NAMESPACE = "so"
 STORE_TIMEOUT = 3.0
+LONGEST_TIMEOUT = 3600.0
+MOST_SLOTS = 10_000
 LEASE = 30.0
 
 FOREIGN_WORDS = {
@@ -58,7 +61,7 @@ def namespace(given: str | None, environment: Mapping[str, str] = os.environ) ->
     found = given if given is not None else environment.get("SOLOIST_NAMESPACE", NAMESPACE)
     if found == "" or not isinstance(found, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # the same
         raise ConfigError(f"namespace= is a short name such as {NAMESPACE!r}, not {_shown(found)}")
-    return found
+    return _encodable("namespace", found)
 
 
 def key(given: str) -> str:
@@ -84,15 +87,21 @@ def fence(given: int | None) -> int | None:
     return given
 
 
-def seconds(name: str, given: float, *, least: float = 0.0, above: bool = False, endless: bool = False) -> float:
+def seconds(name: str, given: float, *, least: float = 0.0, above: bool = False, endless: bool = False, most: float = math.inf) -> float:
     """A number of seconds; `above` excludes `least` itself, `endless` allows infinity."""
-    if isinstance(cast("object", given), bool) or not isinstance(cast("object", given), int | float) or math.isnan(given):
+    if isinstance(cast("object", given), bool) or not isinstance(cast("object", given), int | float) or given != given:  # noqa: PLR0124 - nan
         raise ConfigError(f"{name}= is a number of seconds, not {_shown(given)}")
-    if given < least or (above and given == least):
-        raise ConfigError(f"{name}={given:g} is too short: it must be {'more than' if above else 'at least'} {least:g} s")
-    if math.isinf(given) and not endless:
+    try:
+        found = float(given)
+    except OverflowError:  # an int with more digits than a float can hold
+        found = math.inf if given > 0 else -math.inf
+    if found < least or (above and found == least):
+        raise ConfigError(f"{name}={found:g} is too short: it must be {'more than' if above else 'at least'} {least:g} s")
+    if math.isinf(found) and not endless:
         raise ConfigError(f"{name}= can't be infinite: " + ENDLESS.get(name, "choose a number of seconds"))
-    return float(given)
+    if found > most:
+        raise ConfigError(f"{name}={found:g} is too long: it must be at most {most:g} s")
+    return found
 
 
 def lease(name: str, given: float, store: Capabilities) -> float:
@@ -109,6 +118,8 @@ def limit(given: int) -> int:
     """How many may hold a semaphore at once."""
     if isinstance(cast("object", given), bool) or not isinstance(cast("object", given), int) or given < 1:
         raise ConfigError(f"limit= is how many may hold the key at once, 1 or more, not {_shown(given)}")
+    if given > MOST_SLOTS:
+        raise ConfigError(f"limit={given!r:.20} is too high: each claim reads every slot, so {MOST_SLOTS} at most; split the key")
     return given
 
 
@@ -133,6 +144,13 @@ def callback(name: str, given: C | None, *, aio: bool) -> C | None:
     if given is not None and not callable(given):
         raise ConfigError(f"{name}= is a function, or None, not {_shown(given)}")
     return given
+
+
+def callbacks(name: str, given: Iterable[C]) -> tuple[C, ...]:
+    """Several functions."""
+    if callable(given) or not isinstance(cast("object", given), Iterable) or not all(map(callable, found := tuple(given))):
+        raise ConfigError(f"{name}= is a list of functions, such as [print], not {_shown(given)}")
+    return found
 
 
 def refuse(where: str, wrong: Mapping[str, object]) -> None:

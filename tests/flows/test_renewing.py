@@ -81,7 +81,7 @@ def test_an_attempt_takes_a_sixth_of_the_shortest_lease_at_most():
     """Rule 1 of renewing."""
     world = ScriptedWorld()
     store = Scripted(world, batch=[renewed])
-    renew(world, store, book_of(kept_since(world), kept_since(world, token="short", lease=0.6)))
+    renew(world, store, book_of(kept_since(world, lease=1.2), kept_since(world, token="short", lease=0.6)))
     assert store.calls[0].within == pytest.approx(0.1)
 
 
@@ -524,3 +524,14 @@ def test_a_renewal_that_met_another_fence_is_a_loss():
     kept = kept_since(world)
     renew(world, Scripted(world, batch=[(grant(fence=9),)]), book_of(kept))
     assert kept.place.lost == "vanished"
+
+
+def test_a_short_lease_does_not_share_a_batch_with_thousands_of_long_ones():
+    """Its sixth is too short a time for them."""
+    world = ScriptedWorld(now=100.0)
+    short = kept_since(world, token="short", lease=0.6)
+    many = [kept_since(world, token=f"t{n}", lease=30.0) for n in range(3)]
+    store = Scripted(world, batch=[renewed, renewed])
+    renew(world, store, book_of(*many, short))
+    assert [len(call.lines) for call in store.calls] == [1, 3]
+    assert store.calls[0].within == pytest.approx(0.1)

@@ -302,3 +302,29 @@ def test_a_key_acquired_while_its_client_is_closed_is_renewed_all_the_same(key):
         await hold.release()
 
     asyncio.run(main())
+
+
+def test_a_keeper_that_was_cancelled_goes_on(key):
+    """Whoever cancels all tasks of a loop doesn't mean to lose what is held afterwards."""
+
+    async def main():
+        solo = AsyncSoloist("memory://")
+        hold = await solo.lock(key, lease=0.4).acquire()
+        desk = solo._desk()
+        desk._start()
+        desk._task.cancel()
+        await asyncio.wait([desk._task])
+        await asyncio.sleep(0.6)
+        hold.check()
+        await solo.close()
+
+    asyncio.run(main())
+
+
+def test_a_loss_that_is_seen_after_its_loop_was_closed_raises_nothing(key):
+    async def main():
+        return await AsyncSoloist("memory://").lock(key, lease=0.05, on_lost=print).acquire()
+
+    hold = asyncio.run(main())
+    time.sleep(0.06)
+    assert hold.lost == "unknown"

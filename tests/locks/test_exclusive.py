@@ -170,3 +170,17 @@ def test_wrong_options_are_refused_where_the_function_is_decorated(local, key):
         local.exclusive(key, timeout=5)
     with pytest.raises(ConfigError, match="a key is a str"):
         local.exclusive(lambda: None)
+
+
+@pytest.mark.parametrize("kind", [staticmethod, classmethod])
+def test_exclusive_stands_below_staticmethod(solo, key, kind):
+    with pytest.raises(ConfigError, match=f"put @{kind.__name__} above"):
+        solo.exclusive(key)(kind(print))
+
+
+def test_a_body_that_would_run_after_the_release_is_refused(solo, key):
+    async def body():
+        raise AssertionError
+
+    with pytest.raises(ConfigError, match="put exclusive on the `async def` itself"):
+        solo.exclusive(key)(lambda: body())()  # noqa: PLW0108 - a plain function around a coroutine function

@@ -24,7 +24,7 @@ from soloist._flows.asking import Attempts, Wish, claim_surely, deadline, twice
 from soloist._flows.renewing import RETRY, Kept, Local, judge, lose
 from soloist._flows.waiting import turn
 from soloist.contract import Busy, Grant, Renew
-from soloist.errors import NotAcquired, OutcomeUnknown, StoreError, StoreUnavailable
+from soloist.errors import ConfigError, NotAcquired, OutcomeUnknown, StoreError, StoreUnavailable
 from soloist.events import Acquired, Degraded, ForceReleased, LimitsDiffer, Refused, Released, ReleaseFailed
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _kept(terms: Terms, info: Info, token: str, grant: Grant | None, *, asked: f
 
 def _compare_limits(world: World, terms: Terms, refusal: Busy) -> None:
     for holder in refusal.holders:
-        theirs = holder.info.get("limit", terms.slots)
+        theirs = holder.info.get("limit", 1) if holder.info else terms.slots  # without info it was handed on just now
         if theirs != terms.slots:
             world.tell(LimitsDiffer(terms.key, terms.slots, int(theirs)))
             return
@@ -218,7 +218,7 @@ async def _why(store: Store, kept: Kept) -> Loss:
     """Why a hold that was to be released isn't ours any more."""
     try:
         holders = await store.look(kept.key, slots=kept.slots, within=LAST_WORD)
-    except StoreError:
+    except (StoreError, ConfigError):
         return "unknown"
     return "taken" if len(holders) == kept.slots else "vanished"
 

@@ -24,7 +24,7 @@ from soloist.errors import ConfigError, OutcomeUnknown, StoreError, StoreUnavail
 from soloist.events import Lost, Protected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from soloist._world import World
     from soloist.contract import Info, Loss, State, Store, Verdict
@@ -37,6 +37,9 @@ RETRY_SHORT = 0.1
 
 AHEAD = 1 / 12
 """The part of its lease by which a hold is renewed early when another is due: soon all are renewed together."""
+
+ALIKE = 4
+"""Leases are renewed in one batch if none is this many times longer than the shortest."""
 
 AS_GOOD_AS = 1 / 100
 """A hold whose longest time is nearer to its deadline than this part of its lease has nothing to gain from a renewal."""
@@ -180,8 +183,26 @@ async def renew_due(world: World, store: Store, book: Book, patience: float) -> 
     """Renew the holds whose time has come, and tell of those whose time is up (rules 1 to 4)."""
     now = world.now()
     due = _renewable(world, book, now)
-    if all(kept.due > now for kept in due):
-        return
+    if any(kept.due <= now for kept in due):
+        for alike in _alike(due):
+            await _renew(world, store, book, alike, patience)
+
+
+def _alike(due: list[Kept]) -> Iterator[list[Kept]]:
+    """Those with leases of one order together, the shortest first: a batch has the time that its shortest lease leaves, in which
+    thousands of longer ones may not be done."""
+    group: list[Kept] = []
+    for kept in sorted(due, key=lambda kept: kept.lease):
+        if group and kept.lease > ALIKE * group[0].lease:
+            yield group
+            group = []
+        group.append(kept)
+    yield group
+
+
+async def _renew(world: World, store: Store, book: Book, due: list[Kept], patience: float) -> None:
+    """Send one batch of renewals, and judge each."""
+    now = world.now()
     lines = [Renew(kept.grant, _ttl(kept, now), kept.turn_into, kept.info if kept.anonymous else None) for kept in due if kept.grant]
     within = min(patience, min(line.ttl for line in lines) / 6, *((kept.place.deadline - now) / 2 for kept in due if kept.anonymous))
     verdicts: tuple[Verdict, ...]
