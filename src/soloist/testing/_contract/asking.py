@@ -65,7 +65,8 @@ class Subject:
         delete_index: An operator's own deletion of whatever finds the record of a namespace and key for a listing.
         untouched: A place where nothing was ever written.
         plant_newer: Turns what lies at such a place, under its namespace and this key, into a format that doesn't exist yet.
-        without: Why a hook is missing, by its name.
+        without: Why this store can't have a hook, by the hook's name. In this repository a hook that is missing without a
+            word here fails the run.
 
     A hook that is None skips the cases that need it, with a reason that names it.
     """
@@ -80,6 +81,12 @@ class Subject:
     untouched: Callable[[], Untouched] | None = None
     plant_newer: Callable[[Untouched, str], None] | None = None
     without: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        """What it says that it can't have isn't there, and each has its reason."""
+        for name, reason in self.without.items():
+            assert getattr(self, name, "") is None, f"without={{{name!r}: …}}, and yet it is there, or no hook has this name"
+            assert reason, f"without={{{name!r}: ''}} doesn't say why"
 
 
 class Ask(ABC):

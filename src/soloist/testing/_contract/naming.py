@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from soloist.contract import Gone, Grant, Look, Renew
+from soloist.contract import Busy, Evict, Gone, Grant, Last, Look, Release, Renew
 from soloist.errors import ConfigError, StoreError, TooLarge
 from soloist.testing._contract.asking import (
     NAMESPACE,
@@ -49,6 +49,18 @@ ODD = {
     "slashes": "../{}/./../",
     "thousand": "{:k<1000}",
     "thousand_wide": "{:鍵<1000}",
+}
+
+ODD_TOKENS = {
+    "lone_surrogate": "\ud800{}/\udfff",
+    "nul": "\0{}/\0",
+    "newline": "{}\r\n/\n",
+    "spaces": " {} / 1 ",
+    "dash": "-{}/-",
+    "percent": "%2D{}%/%00%ED%A0%80",
+    "slashes": "//{}//./",
+    "quotes": "{}'\"`\\/'; --",
+    "non_ascii": "ключ-日本-{}/🎻",
 }
 
 ALIKE = (
@@ -129,6 +141,52 @@ def test_a_key_may_hold_any_character(ask: Ask, store: Store, key: str, odd: str
         assert only(listed(ask, store, mine[: mine.index(key) + len(key)])).key == mine
     assert ask(store.evict(mine, "mine/1"))
     assert ask(store.look(mine)) == ()
+
+
+@pytest.mark.parametrize("odd", ODD_TOKENS.values(), ids=ODD_TOKENS)
+def test_a_token_may_hold_any_character(ask: Ask, store: Store, key: str, odd: str) -> None:
+    """Rules 3, 4 and 15."""
+    mine, next_ = odd.format(token()), odd.format(token())
+    grant = granted(ask(store.claim(key, mine, 60, info={"n": 1})))
+    assert granted(ask(store.claim(key, mine, 60, info={})))[:3] == grant[:3] == (key, mine, grant.fence)
+    assert named(ask(ask.open().claim(key, next_, 60, info={}))) == mine
+    assert granted(ask(store.renew(grant, 90))).token == mine
+    assert isinstance(ask(store.renew(grant._replace(token=next_), 90)), Busy)
+    renewed, seen, released, evicted = ask(
+        store.batch([Renew(grant, 99), Look(key), Release(grant._replace(token=next_)), Evict(key, next_)])
+    )
+    assert (granted(renewed).token, only(looked(seen)).token, released, evicted) == (mine, mine, False, False)
+    if store.capabilities.listing:
+        assert [holder.token for holder in listed(ask, store, key)] == [mine]
+    taken = granted(ask(store.claim(key, next_, 60, info={}, expect=mine)))
+    assert who(ask, store, key) == next_
+    assert ask(store.batch([Evict(key, mine), Release(taken)])) == (False, True)
+    assert isinstance(ask(store.renew(taken, 60)), Gone)
+
+
+@pytest.mark.parametrize("odd", ODD_TOKENS.values(), ids=ODD_TOKENS)
+def test_a_token_of_any_characters_is_remembered(ask: Ask, store: Store, key: str, odd: str) -> None:
+    """Rule 12: remembers_last."""
+    needs(store, "remembers_last")
+    mine, older = odd.format(token()), odd.format(token())
+    assert ask(store.release(granted(ask(store.claim(key, mine, 60, info={}, state="queued"))), keep=60))
+    gone = ask(store.claim(key, "next/1", 60, info={}, expect=older))
+    assert isinstance(gone, Gone)
+    assert gone[:2] == (mine, "queued")
+    grant = granted(ask(store.claim(key, "next/1", 60, info={}, expect=mine)))
+    assert grant.last == Last(mine, "queued")
+    assert ask(store.release(grant, keep=60, last=Last(older, "running")))
+    assert granted(ask(store.claim(key, "next/2", 60, info={}))).last == Last(older, "running")
+
+
+def test_tokens_that_resemble_one_another_are_apart(ask: Ask, store: Store, key: str) -> None:
+    """Rule 4."""
+    alike = ["\ud800", "?", "\ufffd", "\\ud800", "%ED%A0%80", "\udced\udca0\udc80", "\xed\xa0\x80", "", "\0", " ", "-", "%2D", "--"]
+    tokens = [f"{one}a/1" for one in alike]
+    for mine in tokens:
+        granted(ask(store.claim(f"{key}:{mine}", mine, 60, info={})))
+        assert ask(store.batch([Evict(f"{key}:{mine}", other) for other in tokens if other != mine])) == (False,) * (len(tokens) - 1)
+        assert who(ask, store, f"{key}:{mine}") == mine
 
 
 def test_keys_that_resemble_one_another_are_apart(ask: Ask, store: Store, key: str) -> None:

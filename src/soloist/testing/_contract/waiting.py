@@ -78,6 +78,24 @@ def test_a_waiter_gets_in_after_a_release_in_a_batch(ask: Ask, store: Store, key
     assert turn_of(ask, store, key, waiter).token == who(ask, store, key)
 
 
+def test_a_waiter_gets_in_after_the_release_of_a_hold_that_was_taken_over(ask: Ask, store: Store, key: str) -> None:
+    """Rule 12: push."""
+    ask(store.claim(key, "mine/1", 60, info={}))
+    waiter = waiting(ask, key)
+    new = granted(ask(store.claim(key, "other/1", 60, info={}, expect="mine/1")))
+    assert ask(store.release(new))
+    assert turn_of(ask, store, key, waiter).token == who(ask, store, key)
+
+
+def test_a_waiter_gets_in_after_the_release_of_a_hold_that_was_renewed(ask: Ask, store: Store, key: str) -> None:
+    """Rule 12: push."""
+    grant = granted(ask(store.claim(key, "mine/1", 60, info={}, state="queued")))
+    waiter = waiting(ask, key)
+    granted(ask(store.renew(grant, 60, state="running", info={"n": 1})))
+    assert ask(store.release(grant))
+    assert turn_of(ask, store, key, waiter).token == who(ask, store, key)
+
+
 def test_no_wake_up_is_lost_between_refusal_and_wait(ask: Ask, store: Store, key: str) -> None:
     """Rule 12: push."""
     grant = granted(ask(store.claim(key, "mine/1", 60, info={})))

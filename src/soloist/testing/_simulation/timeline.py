@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Coroutine, Generator
 
-    from soloist.testing.checker import Line
+    from soloist.testing.history import Line
 
     Event = tuple[float, int, Callable[[Any, Any], object], Any, Any]
 
 BEGIN = 1000.0
 """Nothing here is older: a clock at 0 would look like one that was never read."""
+
+
+DRIFTS = (0.9995, 1.0, 1.0005)
+"""How fast a clock may go: as far from the truth as one that is being slewed."""
 
 
 @types.coroutine
@@ -56,21 +60,37 @@ class Task:
         """When it last asked the store."""
 
 
+class Spoken(list["Line"]):
+    """A history that is written into the trace as well."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__()
+        self._timeline = timeline
+
+    def append(self, line: Line, /) -> None:
+        """Add a line."""
+        super().append(line)
+        facts = {name: fact for name, fact in line.items() if name not in {"at", "what", "who"}}
+        words = (f"{name}={fact:.4f}" if isinstance(fact, float) else f"{name}={fact}" for name, fact in facts.items())
+        self._timeline.say(f"{line.get('who', ''):9} # {line['what']} {' '.join(words)}", line["at"])
+
+
 class Timeline:
     """Time, chance, and what is to be known afterwards."""
 
-    __slots__ = ("_order", "faults", "heap", "history", "now", "random", "rng", "saw", "task", "trace")
+    __slots__ = ("_order", "acquired", "faults", "heap", "history", "now", "random", "rng", "saw", "task", "trace")
 
     def __init__(self, seed: int, saw: Counter[str], trace: list[str] | None = None) -> None:
         self.now = BEGIN
         self.heap: list[Event] = []
         self.rng = Random(seed)
         self.random = self.rng.random
-        self.history: list[Line] = []
+        self.history: list[Line] = [] if trace is None else Spoken(self)
         self.saw = saw
         self.trace = trace
         self.faults = 0
-        self.task: Task | None = None
+        self.acquired = 0
+        self.task: Task
         """The one that runs now."""
         self._order = 0
 
@@ -79,16 +99,21 @@ class Timeline:
         self._order = order = self._order + 1
         heappush(self.heap, (when, order, call, one, two))
 
-    def run(self) -> None:
-        """Let everything happen."""
+    def run(self, most: int) -> None:
+        """Let everything happen, but no more than so many steps."""
         heap = self.heap
-        while heap:
+        while heap and most:
+            most -= 1
             self.now, _, call, one, two = heappop(heap)
             call(one, two)
 
     def start(self, task: Task, _: object = None) -> None:
         """Begin a task now."""
-        self._step(task, None)
+        self.task = task
+        try:
+            task.coro.send(None)
+        except StopIteration:
+            task.turn = -1
 
     def resume(self, task: Task, brought: tuple[int, object]) -> None:
         """Go on with a task that waits in this very turn: with a value, or with an error that is raised there."""
@@ -100,14 +125,6 @@ class Timeline:
             self.at(process.awake_at, self.resume, task, brought)
             return
         task.turn = turn + 1
-        self._step(task, value)
-
-    def throw(self, task: Task, error: BaseException) -> None:
-        """Interrupt a task, whatever it waits for."""
-        if task.turn >= 0:
-            self.resume(task, (task.turn, error))
-
-    def _step(self, task: Task, value: object) -> None:
         self.task = task
         try:
             if isinstance(value, BaseException):
@@ -117,22 +134,28 @@ class Timeline:
         except StopIteration:
             task.turn = -1
 
+    def throw(self, task: Task, error: BaseException) -> None:
+        """Interrupt a task, whatever it waits for."""
+        if task.turn >= 0:
+            self.resume(task, (task.turn, error))
+
     def see(self, what: str) -> None:
         """Note that a rare path was reached."""
         self.saw[what] += 1
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, at: float = 0.0) -> None:
         """Add to the trace of a replay."""
         if self.trace is not None:
-            self.trace.append(f"{self.now - BEGIN:10.4f}  {text}")
+            self.trace.append(f"{at or self.now:10.4f}  {text}")
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass for the running task."""
         until = self.now + seconds
-        if not self.heap or until < self.heap[0][0]:
+        heap = self.heap
+        if not heap or until < heap[0][0]:
             self.now = until
             return
         task = self.task
-        assert task is not None
-        self.at(until, self.resume, task, (task.turn, None))
+        self._order = order = self._order + 1
+        heappush(heap, (until, order, self.resume, task, (task.turn, None)))
         await park()
