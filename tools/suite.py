@@ -6,14 +6,15 @@
    reads `N passed, N failed, N skipped`.
 3. One Redis serves the whole run. Where none can be had, the tests that need it are skipped, with the reason;
    with CI=true that is a failure.
-4. The last line is `N passed, N failed, N skipped`, over all parts; the status is 0 only if nothing failed.
+4. A part that is missing or empty has failed, unless the user's own options chose nothing.
+5. The last line is `N passed, N failed, N skipped`, over all parts; the status is 0 only if nothing failed.
 """
 
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -24,10 +25,9 @@ from tools.running import Counts, watch
 from tools.screen import Screen
 from tools.servers import MISSING, NO_SERVER, URL, redis_url
 
-# A part that is missing or empty is passed over while it is being written; it is an error once this is False.
-BUILDING_UP = True
-
 SHORT = "not long and not full"
+DECLARED = ("capability: ", "hook: ")
+"""How the reason of a skip begins that a store, or its subject, has declared: the contract's matrix fails for any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Part:
     folder: str = ""  # of tests
     program: str = ""  # a module
     checks: str = ""  # lint or types
+    whole: tuple[str, ...] = ()  # pytest's options where all its tests run
     workers: int = 0  # processes that share its tests
     long: bool = False  # no part of `./dev test`
     server: bool = False  # it needs a Redis
@@ -52,7 +53,7 @@ PARTS = (
     Part("house", "the rules of style that a machine can keep", "tests/house"),
     Part("flows", "each algorithm, step by step, without I/O", "tests/flows"),
     Part("simulation", "seeded schedules with faults", "tests/simulation"),
-    Part("contract", "every rule on every store, blocking and asyncio", "tests/contract", workers=2, server=True),
+    Part("contract", "every rule on every store, blocking and asyncio", "tests/contract", whole=("--matrix",), workers=2, server=True),
     Part("stores", "what one store alone promises", "tests/stores", workers=2, server=True),
     Part("locks", "the faces, the keeper, bad input", "tests/locks", workers=2, server=True),
     Part("docs", "every example runs", "tests/docs", server=True),
@@ -60,7 +61,7 @@ PARTS = (
     Part(
         "mutants", "broken stores and flows: each must be caught", program="tools.mutants", long=True, server=True, shows=True, minutes=20
     ),
-    Part("processes", "real processes, killed and stopped", "tests/processes", long=True, server=True),
+    Part("processes", "real processes, killed and stopped", "tests/processes", long=True, server=True, shows=True),
     Part("package", "the wheel, in an empty environment", "tests/package", long=True, server=True),
 )
 # The tests marked `long` of all short parts, in one run.
@@ -74,7 +75,6 @@ class Result:
     part: Part
     counts: Counts
     seconds: float
-    note: str = ""
     output: str = ""
 
     @property
@@ -83,7 +83,7 @@ class Result:
         counts = [f"{self.counts.passed} passed"] if self.counts.passed else []
         counts += [f"{len(self.counts.failed)} FAILED"] if self.counts.failed else []
         counts += [f"{len(self.counts.skipped)} skipped"] if self.counts.skipped else []
-        return f"{self.part.name:<12}{self.seconds:7.1f} s   {self.note or ', '.join(counts) or 'nothing to run'}"
+        return f"{self.part.name:<12}{self.seconds:7.1f} s   {', '.join(counts) or 'nothing to run'}"
 
 
 @dataclass(slots=True)
@@ -113,14 +113,14 @@ class Run:
         self.screen.begin()
         began, counts, output = time.monotonic(), Counts(), ""
         if is_missing(part):
-            counts.failed += [] if BUILDING_UP else [f"{part.name}: it is missing"]
-            return Result(part, counts, 0.0, "not there yet" if BUILDING_UP else "")
+            counts.failed.append(f"{part.name}: it is missing")
+            return Result(part, counts, 0.0)
         for check in self.checks(part):
             done = watch(check, counts, self.limit(part), lambda: self.progress(head, counts, began))
             output += done.output if done.failed or part.shows else ""
-        if not (counts.done or BUILDING_UP or self.options or self.size == "long"):
+        if not (counts.done or self.options or (self.size == "long" and not part.long)):  # not every short part has long tests
             counts.failed.append(f"{part.name}: nothing ran")
-        return Result(part, counts, time.monotonic() - began, "", output)
+        return Result(part, counts, time.monotonic() - began, output)
 
     def checks(self, part: Part) -> list[Check]:
         """The processes of a part."""
@@ -132,7 +132,8 @@ class Run:
         selection = "long and not full" if part is SLICES else selection
         spread = ("-n", str(part.workers)) if part.workers else ("-p", "no:xdist")
         command = (sys.executable, "-m", "pytest", "-p", "tools.told", "--quiet", "--tb=short", "-rN", *spread, "-m", selection)
-        return [Check(part.folder, (*command, *self.folders(part), *self.options), kind="tests")]
+        options = self.options if self.options or self.size == "long" else part.whole
+        return [Check(part.folder, (*command, *self.folders(part), *options), kind="tests")]
 
     def folders(self, part: Part) -> list[str]:
         """Where a part's tests lie."""
@@ -158,11 +159,8 @@ class Run:
             failed += [f"{test} (skipped, since there is no server; with CI=true that is a failure)" for test in without]
             skipped = [skip for skip in skipped if skip[0] not in set(without)]
         self.screen.line()
-        for reason in sorted({reason for _, reason in skipped}):
-            tests = Counter(test.partition("[")[0] for test, why in skipped if why == reason)
-            self.screen.line(f"skipped, {reason}:")
-            for test, cases in tests.items():
-                self.screen.line(f"  {test}{f' ({cases} cases)' if cases > 1 else ''}")
+        for line in reasons(skipped):
+            self.screen.line(line)
         for test in failed:
             self.screen.line(f"FAILED {test}")
         passed = sum(result.counts.passed for result in self.results)
@@ -186,6 +184,17 @@ def server_for(parts: Sequence[Part], screen: Screen) -> Generator[None]:
             os.environ[MISSING] = str(error)
             screen.line(f"{NO_SERVER}{error}")
         yield
+
+
+def reasons(skipped: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Why something was skipped: what a store has declared in a line, anything else with the names of the tests."""
+    for reason in sorted({reason for _, reason in skipped}):
+        tests = Counter(test.partition("[")[0] for test, why in skipped if why == reason)
+        if reason.startswith(DECLARED):
+            yield f"skipped, as declared: {reason} ({tests.total()} cases)"
+            continue
+        yield f"skipped, {reason}:"
+        yield from (f"  {test}{f' ({cases} cases)' if cases > 1 else ''}" for test, cases in tests.items())
 
 
 def is_missing(part: Part) -> bool:

@@ -1,6 +1,7 @@
 """What happened, as values. Give `Soloist(..., listeners=[f])` a function of one event; it must return quickly.
 
-The standard library's logger `soloist` hears of them without being asked: losses and outages as warnings, the rest at DEBUG.
+The standard library's logger `soloist` hears of them without being asked: losses and outages as warnings,
+their end (`Protected`, `StoreBack`) at INFO, what is everyday (`Acquired`, `Released`, `Refused`) at DEBUG.
 """
 
 from __future__ import annotations

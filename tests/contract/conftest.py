@@ -5,10 +5,8 @@ from collections.abc import Generator
 import pytest
 
 from soloist.testing.contract import Subject
-from tests.contract import subjects
 from tests.contract.matrix import Matrix, explained, rules_of
-
-STORES = ("memory", "sqlite", "redis")
+from tests.subjects import KINDS, STORES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,11 +38,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture(scope="session", params=STORES)
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Subject]:
     """The stores under test, one after another."""
-    match request.param:
-        case "memory":
-            yield subjects.memory()
-        case "sqlite":
-            yield subjects.sqlite(tmp_path_factory.mktemp("sqlite"))
-        case _:
-            with subjects.redis(request.getfixturevalue("redis_url")) as redis:
-                yield redis
+    kind = KINDS[request.param]
+    with kind.subject(kind.url(request, tmp_path_factory.mktemp(request.param))) as one:
+        yield one

@@ -1,7 +1,8 @@
 """The table of what was proved: cases per rule, store and world.
 
 A rule of which no case ran on a store must be explained by what the store declares, and so must every case that was skipped:
-`capability: x` by its capabilities, `hook: x` by its subject's `without`. Anything else fails the run.
+`capability: x` by its capabilities, `hook: x` by its subject's `without`, which says why it can't have one. Anything else
+fails the run. Only a store whose server can't be had at all is left out, and the table says so.
 """
 
 import re
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from soloist import contract
+from tools.servers import NO_SERVER
 
 RULES = {int(number): " ".join(text.split()) for number, text in re.findall(r"^(\d+)\. +(.+?)[.:;(]", contract.__doc__ or "", re.MULTILINE)}
 CITED = re.compile(r"\ARules? ((?:\d+(?:, | and )?)+)")
@@ -40,15 +42,20 @@ class Matrix:
         self.columns = [(store, world) for store in stores for world in WORLDS]
         self.cells: dict[tuple[int, str, str], Counter[str]] = {}
         self.unexplained: Counter[str] = Counter()
+        self.absent: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a case: passed, failed, or skipped with or without a reason that counts."""
         facts = dict(report.user_properties)
         if "rules" not in facts or (report.when != "call" and report.passed):
             return
+        reason = str(facts.get("reason")).removeprefix("Skipped: ")
+        if report.when == "setup" and reason.startswith(NO_SERVER):
+            self.absent[facts["store"]] = reason
+            return
         outcome = "explained" if report.skipped and facts.get("explained") else report.outcome
         if outcome == "skipped":
-            self.unexplained[f"{facts['store']}: {facts.get('reason')}"] += 1
+            self.unexplained[f"{facts['store']}: {reason}"] += 1
         if not facts["rules"]:
             self.unexplained[f"{report.nodeid} cites no rule"] += 1
         for rule in facts["rules"]:
@@ -60,7 +67,7 @@ class Matrix:
             f"{store}, {world}: rule {rule} is proved by no case"
             for store, world in self.columns
             for rule in RULES
-            if self.empty(rule, store, world)
+            if store not in self.absent and self.empty(rule, store, world)
         ]
         return [f"{reason} ({cases} cases, which nothing declared explains)" for reason, cases in self.unexplained.items()] + empty
 
@@ -89,6 +96,7 @@ class Matrix:
         for rule, text in RULES.items():
             cells = (self.cells.get((rule, *column), Counter()) for column in self.columns)
             yield f"{rule:>2} {text[: WIDTH - 4]:<{WIDTH - 3}}" + "".join(f"{shown(cell):>10}" for cell in cells)
+        yield from (f"{store} is left out, {reason}" for store, reason in self.absent.items())
 
 
 def shown(cell: Counter[str]) -> str:

@@ -58,6 +58,20 @@ def test_docs_name_each_scheme() -> None:
     assert not without_a_place(scheme for family in TABLE for scheme in family.schemes)
 
 
+def test_the_map_names_what_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where things are")[2]
+    drawn: set[str] = set()
+    above: list[str] = []
+    for line in text.split("```")[1].strip().splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        above[depth:] = [line.split()[0]]
+        drawn |= {"".join([*above[:depth], name]) for name in re.findall(r"(?:^ *|  )([a-z_]+/|[a-z_]+\.py|src/soloist/)(?= |$)", line)}
+    found = [path for path in [*PACKAGE.glob("*"), *PACKAGE.glob("*/*"), *(ROOT / "tests").glob("*/")] if path.name[:2] != "__"]
+    folders = {path for path in found if path.is_dir() and any(inner.name != "__pycache__" for inner in path.iterdir())}
+    here = {f"{short(path)}/" for path in folders} | {short(path) for path in found if path.suffix == ".py"}
+    assert here - {"tests/conftest.py"} == drawn - {"src/soloist/", "tests/", "tools/"}
+
+
 def test_docs_of_stores_have_the_same_headings() -> None:
     for page in (DOCS / "stores" / f"{family.module}.md" for family in TABLE):
         text = page.read_text(encoding="utf-8")

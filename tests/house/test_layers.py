@@ -22,8 +22,7 @@ DEPTH = 8
 # How long to wait, and what for, is a flow's to say. These stores' files sleep, and why:
 SLEEPERS = {
     "src/soloist/stores/_sqlite/file.py": "a busy file is asked again: SQLite's own timeout would sleep where gevent can't switch",
-    "src/soloist/stores/_redis/wire.py": "a wait that can't be served (no connection is left for it) takes its time all the same",
-    "src/soloist/stores/_redis/aio.py": "the same; and a closed transport closes its socket in the loop's next round",
+    "src/soloist/stores/_redis/aio.py": "by no seconds: a closed transport closes its socket in the loop's next round",
 }
 FORBIDDEN_TO_FLOWS = {"time", "random", "threading", "asyncio", "socket"}
 

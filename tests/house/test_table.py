@@ -57,6 +57,11 @@ def test_each_store_has_tests_of_its_own(family: Family) -> None:
 
 
 @every_family
+def test_each_store_has_mutants(family: Family) -> None:
+    assert (ROOT / "tests" / "mutants" / f"{family.module}.toml").exists()
+
+
+@every_family
 def test_each_example_is_of_its_store(family: Family) -> None:
     assert family.example.partition(":")[0] == family.schemes[0]
 
@@ -65,11 +70,24 @@ def test_each_file_of_subjects_is_a_store_of_the_table() -> None:
     assert {path.stem for path in (ROOT / "tests" / "subjects").glob("[a-z]*.py")} == {family.module for family in TABLE}
 
 
-@pytest.mark.parametrize(("folder", "stores"), {"contract": STORES, "locks": STORES, "refinement": STORES, "processes": SHARED}.items())
-def test_every_store_is_under_test(folder: str, stores: tuple[str, ...]) -> None:
+RUN_ON = {"contract": STORES, "locks": STORES, "refinement": STORES, "processes": SHARED}
+
+
+@pytest.fixture(scope="module")
+def collected() -> str:
+    """The tests of those folders, a line each, with their parameters."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", "", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    told = subprocess.run([*command, f"tests/{folder}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    words = {word for words in re.findall(r"\[(.+)\]$", told, re.MULTILINE) for word in words.split("-")}
-    worlds = {"blocking", "asyncio"} if folder == "contract" else set[str]()
-    assert {family.module for family in TABLE} & words == set(stores)
-    assert worlds <= words
+    return subprocess.run(
+        [*command, *(f"tests/{folder}" for folder in RUN_ON)], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+@pytest.mark.parametrize("folder", RUN_ON)
+def test_every_store_is_under_test(folder: str, collected: str) -> None:
+    words = {word for words in re.findall(rf"^tests/{folder}/.+\[(.+)\]$", collected, re.MULTILINE) for word in words.split("-")}
+    assert {family.module for family in TABLE} & words == set(RUN_ON[folder])
+
+
+@every_family
+def test_each_store_runs_the_contract_in_both_worlds(family: Family, collected: str) -> None:
+    assert all(f"[{family.module}-{world}" in collected for world in ("blocking", "asyncio"))

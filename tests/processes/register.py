@@ -1,7 +1,8 @@
 """A counter in a file that refuses smaller fences: what a lock's users write to, outside every store.
 
-The file is its own history: a line per attempt, appended by one `write`, so that a process killed at any moment has either
-written or not.
+Who reads in order to write brings the fence already then: the late write of an older holder, landing between the two, would
+be lost. The file is its own history: a line per attempt, appended by one `write`, so that a process killed at any moment has
+either written or not.
 """
 
 from __future__ import annotations
@@ -40,15 +41,27 @@ def _state(file: int) -> tuple[int, int]:
     return last["fence"], last["value"]
 
 
-def read(path: Path) -> int:
-    """Its value."""
+def value(path: Path) -> int:
+    """What it came to."""
     with _locked(path) as file:
         return _state(file)[1]
+
+
+def read(path: Path, fence: int) -> int:
+    """Its value; smaller fences than this are refused from now on."""
+    with _locked(path) as file:
+        greatest, found = _state(file)
+        _append(file, {"what": "read", "fence": fence, "value": found, "ours": fence >= greatest})
+        return found
 
 
 def write(path: Path, facts: dict[str, Any]) -> bool:
     """Set it to `facts["value"]`, unless a fence greater than `facts["fence"]` was here."""
     with _locked(path) as file:
-        accepted = facts["fence"] >= _state(file)[0]
-        os.write(file, json.dumps({"at": boottime(), "what": "wrote", **facts, "ours": accepted}).encode() + b"\n")
+        accepted: bool = facts["fence"] >= _state(file)[0]
+        _append(file, {"what": "wrote", **facts, "ours": accepted})
         return accepted
+
+
+def _append(file: int, line: dict[str, Any]) -> None:
+    os.write(file, json.dumps({"at": boottime(), **line}).encode() + b"\n")

@@ -18,7 +18,7 @@ from typing import Any
 
 from soloist import Hold, LockLost, NotAcquired, Soloist, StoreError
 from soloist._world import boottime
-from soloist.events import Event, Lost
+from soloist.events import Acquired, Event, Lost
 from tests.processes import register
 
 LEASE = 1.0
@@ -36,6 +36,7 @@ class Worker:
         self.history = os.open(directory / f"{name}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.page = mmap.mmap(os.open(directory / "holding", os.O_RDWR), 64)
         self.tokens: dict[int | None, str] = {}
+        self.acquired = 0.0
         self.told = threading.Event()
         self.solo = Soloist(url, listeners=[self.hear])
 
@@ -44,7 +45,9 @@ class Worker:
         os.write(self.history, json.dumps({"at": boottime(), "what": what, "who": self.name, **facts}).encode() + b"\n")
 
     def hear(self, event: Event) -> None:
-        """A loss, as it is told."""
+        """What is told, when it is told: who is stopped before the next line here would write down a later time."""
+        if isinstance(event, Acquired):
+            self.acquired = boottime()
         if isinstance(event, Lost):
             self.note("lost", token=self.tokens.get(event.fence, ""), why=event.why)
             self.told.set()
@@ -76,9 +79,9 @@ class Worker:
         self.tokens[grant.fence] = grant.token
         self.told.clear()
         facts: dict[str, Any] = {"key": hold.key, "slot": grant.slot, "limit": 1, "fence": grant.fence, "renewed": True}
-        self.note("acquired", token=grant.token, call=call, lease=LEASE, deadline=self.deadline(hold), **facts)
+        self.note("acquired", at=self.acquired, token=grant.token, call=call, lease=LEASE, deadline=self.deadline(hold), **facts)
         path = self.directory / f"{hold.key}.register"
-        before = register.read(path)
+        before = register.read(path, grant.fence or 0)
         self.work(hold, grant.token)
         register.write(path, {"who": self.name, "key": hold.key, "fence": grant.fence or 0, "read": before, "value": before + 1})
         self.page[self.number] = 0

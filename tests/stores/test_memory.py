@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from uuid import uuid4
 
@@ -141,3 +142,8 @@ def test_a_baton_nobody_uses_ends():
     assert [(baton.token, baton.until) for baton in got] == [("baton/1", 1.0 + BATON)]
     assert isinstance(model.claim(1.5, "k", "c/1", 30, info={}), Busy)
     assert isinstance(model.claim(1.0 + BATON, "k", "c/1", 30, info={}), Grant)
+
+
+def test_the_shortest_lease_outlives_a_moment_in_which_another_thread_runs():
+    """The interpreter lets a thread run for 5 ms, and then the next: a lease of two of these ended on a busy machine."""
+    assert open_store("memory://", "so", aio=False).capabilities.shortest_ttl >= 10 * sys.getswitchinterval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -132,6 +133,35 @@ def test_the_last_wait_that_is_cancelled_ends_its_connection(native, cli):
             assert blocked(cli) == 0
 
     native(work)
+
+
+def test_a_wait_without_room_or_time_comes_back_at_once(native, monkeypatch):
+    monkeypatch.setattr(aio, "MOST", 1)
+
+    async def work(store):
+        seen = await store.ping()
+        task = asyncio.create_task(store.wait("k", seen, within=2))
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        assert [await store.wait("other", seen, within=within) for within in (2, 0.11, 0)] == [None] * 3
+        assert time.monotonic() - began < 0.02
+        task.cancel()
+
+    native(work)
+
+
+def test_a_wait_is_as_long_as_it_was_asked_for(native, monkeypatch):
+    asked = []
+    monkeypatch.setattr(aio, "pack", lambda command: asked.append(command) or scripts.pack(command))
+
+    async def work(store):
+        task = asyncio.create_task(store.wait("k", await store.ping(), within=20))
+        await asyncio.sleep(0.05)
+        assert not task.done()
+        task.cancel()
+
+    native(work)
+    assert float(asked[-1][2]) == pytest.approx(19.9, abs=0.1)
 
 
 def test_a_wait_with_a_refused_password_says_so(space):

@@ -81,6 +81,7 @@ def test_a_mark_that_is_over_makes_no_baton(store, cli, space):
     cli.set(record(space), old.replace(mark, str(int(mark) - 10_000_000)), keepttl=True)
     run(store.release(grant))
     assert run(store.look("k")) == ()
+    assert cli.exists(record(space)) == 0
 
 
 def test_a_wait_ends_in_time_and_leaves_its_connection_to_the_next(store):
@@ -92,15 +93,27 @@ def test_a_wait_ends_in_time_and_leaves_its_connection_to_the_next(store):
     assert len(store._wire._spare) == 1
 
 
-def test_beyond_the_cap_waiters_poll(store, cli, monkeypatch):
+def test_a_wait_without_room_or_time_comes_back_at_once(store, cli, monkeypatch):
     monkeypatch.setattr(store._wire, "_room", threading.Semaphore(1))
     seen = run(store.ping())
     thread, _ = beside(lambda: run(store.wait("nobody", seen, within=0.6)))
     eventually(lambda: blocked(cli) == 1)
     began = time.monotonic()
-    assert run(store.wait("nobody", seen, within=2)) is None
-    assert time.monotonic() - began < 0.3
+    for within in (2, 0.11, 0):
+        assert run(store.wait("nobody", seen, within=within)) is None
+    assert time.monotonic() - began < 0.02
     thread.join()
+
+
+def test_a_wait_is_as_long_as_it_was_asked_for(store, cli, space):
+    seen = run(store.ping())
+    with cli.monitor() as monitor:
+        thread, got = beside(lambda: run(store.wait("nobody", seen, within=20)))
+        asked = next(line["command"] for line in monitor.listen() if line["command"].startswith("BLPOP"))
+    cli.rpush(f"{bucket(space, 'nobody')}w:nobody", "0 7 baton/7 1763500801001")
+    thread.join()
+    assert asked.split()[-1] == "19.880"
+    assert got[0].fence == 7
 
 
 def test_ctrl_c_ends_a_wait_and_its_connection(store, cli):

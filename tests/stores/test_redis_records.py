@@ -46,6 +46,18 @@ def test_a_lease_ends_no_millisecond_early(store):
     assert now < grant.now + 0.3
 
 
+def test_the_end_of_a_lease_is_rounded_up_to_a_millisecond(store, cli, space):
+    for number in range(5):
+        grant = claim(store, key=f"k{number}", ttl=30.0004)
+        assert cli.zscore(bucket(space, f"k{number}"), f"0:k{number}") >= (grant.now + 30.0004) * 1000 - 0.001
+
+
+def test_a_released_key_leaves_the_counter_of_its_bucket_and_nothing_else(store, cli, space):
+    run(store.release(claim(store)))
+    assert cli.keys(f"{space}:*") == [bucket(space)]
+    assert cli.zrange(bucket(space), 0, -1) == [""]
+
+
 @pytest.mark.parametrize("token", ["a b/1", "-a/1", "%/1", "é\n/1", "\x00/1", "a/t%20/2"])
 def test_a_token_of_any_characters_is_one_word_of_the_record(store, cli, space, token):
     grant = claim(store, token, info={"x": 1})

@@ -9,12 +9,12 @@ import pytest
 import redis
 
 from soloist._world import run
-from soloist.contract import Grant
+from soloist.contract import Grant, Look
 from soloist.errors import ConfigError, StoreError, StoreUnavailable
 from soloist.stores import open_store
 from soloist.stores._redis.options import parse
 from soloist.stores._redis.replies import Refusal, misfit
-from tests.stores.redises import claim, eventually, natively
+from tests.stores.redises import TTL, claim, eventually, natively
 from tools.servers import free_port, redis_server
 
 pytest_plugins = ("tests.stores.redis_fixtures",)
@@ -64,6 +64,54 @@ def test_a_full_server_says_so_and_nothing_is_written(space):
             claim(store)
         assert run(store.look("k")) == ()
         run(store.close())
+
+
+def test_a_hold_outlives_its_server_being_out_of_memory(full):
+    cli, store = full
+    grant, seen = claim(store, ttl=2), claim(store, "b/1", "seen", ttl=9)
+    marked = claim(store, "c/1", "marked", ttl=9)
+    assert not isinstance(claim(store, "d/1", "marked", will_wait=True), Grant)
+    cli.config_set("maxmemory", 1)
+    with pytest.raises(StoreUnavailable, match="raise maxmemory"):
+        claim(store, "e/1", "another")
+    assert isinstance(run(store.renew(grant, TTL)), Grant)
+    assert isinstance(run(store.renew(grant, TTL, state="queued", info={"x": 1})), Grant)
+    assert isinstance(run(store.renew(seen, 1)), Grant)
+    (held,) = run(store.look("k"))
+    assert (held.state, held.info, held.ttl > 5) == ("queued", {"x": 1}, True)
+    assert run(store.release(grant))
+    assert run(store.release(seen, keep=9))
+    assert run(store.release(marked))
+    assert isinstance(run(store.wait("marked", 1.0, within=1)), Grant)
+
+
+@pytest.fixture
+def full(space):
+    """A server of its own, which a test makes full, with a client and a store."""
+    with redis_server() as own, closing(redis.Redis(port=own.port)) as cli:
+        store = open_store(own.url, space, aio=False)
+        yield cli, store
+        run(store.close())
+
+
+@pytest.mark.parametrize("aio", [False, True], ids=["blocking", "asyncio"])
+@pytest.mark.parametrize("within", [1e9, 1e300])
+def test_a_time_limit_that_no_socket_takes_is_as_good_as_none(server, space, within, aio):
+    async def asked():
+        store = open_store(server.url, space, aio=aio)
+        grant = await store.claim("k", "a/1", TTL, info={}, within=within)
+        (seen,) = await store.batch([Look("k")], within=within)
+        assert [holder.token for holder in (*seen, *await store.look("k", within=within))] == ["a/1", "a/1"]
+        assert await store.release(grant, within=within)
+        await store.close()
+
+    asyncio.run(asked()) if aio else run(asked())
+
+
+def test_a_namespace_with_a_lone_surrogate_is_one_like_others(server, space):
+    store = open_store(server.url, f"{space}\ud800", aio=False)
+    claim(store)
+    assert len(run(store.listing("")).holders) == 1
 
 
 def test_a_cluster_is_refused(space):

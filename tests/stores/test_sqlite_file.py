@@ -9,7 +9,7 @@ import pytest
 
 from soloist._world import run
 from soloist.contract import Busy
-from soloist.errors import ConfigError, StoreUnavailable
+from soloist.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from soloist.stores import open_store, sqlite
 from soloist.stores._sqlite.file import DatabaseFile
 from soloist.stores._sqlite.host import host_clocks, refused
@@ -209,6 +209,16 @@ def test_a_full_disk_is_unavailable_and_nothing_was_done(path, opened):
     assert tokens(store) == ["mine/1"]
 
 
+def test_a_disk_that_fails_leaves_the_outcome_unknown(path, opened):
+    def commit(_):
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+        raise error
+
+    with pytest.raises(OutcomeUnknown, match="disk I/O error"):
+        run(opened(path)._file.ask(commit, 1, makes=True))
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
@@ -269,6 +279,12 @@ def test_an_sqlite_that_is_too_old_is_refused(monkeypatch):
         open_store("sqlite:///x.db", "so", aio=False)
 
 
-def test_a_token_that_is_no_text_is_refused(path, opened):
-    with pytest.raises(ConfigError, match="UTF-8"):
-        run(opened(path).claim("k", "\ud800", 60, info={}))
+@pytest.mark.skipif(not os.access("/proc", os.W_OK), reason="only root may try")
+def test_a_directory_in_which_no_file_can_be_made_is_named(opened):
+    with pytest.raises(StoreUnavailable, match=r"see whether a file can be made in '/proc' at all"):
+        claimed(opened("/proc/x.db"), "k")
+
+
+def test_more_slots_than_sqlite_can_number_are_a_mistake_of_ours(path, opened):
+    with pytest.raises(AssertionError, match="no such slot"):
+        claimed(opened(path), "k", slots=2**63 + 1)

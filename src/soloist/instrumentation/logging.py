@@ -1,4 +1,5 @@
-"""Events as lines of the standard library's logger `soloist`: what needs somebody's eye as warnings, the rest at DEBUG."""
+"""Events as lines of the standard library's logger `soloist`: what needs somebody's eye as warnings, its end at INFO, what is
+everyday at DEBUG."""
 
 from __future__ import annotations
 

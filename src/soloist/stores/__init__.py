@@ -1,4 +1,4 @@
-"""The table of stores: scheme, file, extra, a line. Extras, docs and tests are checked against it.
+"""The table of stores: scheme, file, extra, an example, a line. Extras, docs and tests are checked against it.
 
 Somebody else's store joins through the entry point group `soloist.stores`: its name is the URL scheme, and it loads a
 module with `connect(url, namespace, *, aio)`.
@@ -24,19 +24,23 @@ class Family:
         schemes: The URL schemes; each is an extra, too.
         module: The file in this folder.
         client: The client library that the extra brings, None if there is none.
+        example: A URL.
         line: What it is, in a line.
     """
 
     schemes: tuple[str, ...]
     module: str
     client: str | None
+    example: str
     line: str
 
 
 TABLE = (
-    Family(("memory",), "memory", None, "one process, for tests"),
-    Family(("sqlite",), "sqlite", None, "several processes of one host, in a file"),
-    Family(("redis", "rediss", "unix"), "redis", "redis", "one Redis or Valkey server, by TCP, TLS or unix socket"),
+    Family(("memory",), "memory", None, "memory://", "one process, for tests"),
+    Family(("sqlite",), "sqlite", None, "sqlite:///soloist.db", "several processes of one host, in a file"),
+    Family(
+        ("redis", "rediss", "unix"), "redis", "redis", "redis://localhost:6379/0", "one Redis or Valkey server, by TCP, TLS or unix socket"
+    ),
 )
 
 

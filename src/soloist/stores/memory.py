@@ -20,7 +20,6 @@ Traps     a forked child has a copy that excludes nobody: it is refused
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import deque
@@ -30,7 +29,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from soloist._world import boottime
 from soloist.contract import Busy, Capabilities, Gone, Grant, Holder, Last, Late, Page, Store, owner
-from soloist.errors import ConfigError, TooLarge
+from soloist.errors import ConfigError
+from soloist.stores._info import MAX_INFO, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,8 +43,6 @@ WAITING = 2.5
 BATON = 1.0
 """Seconds that a baton lives if whoever got it is dead."""
 
-MAX_INFO = 64 * 1024
-
 CAPABILITIES = Capabilities(
     fence="strict",
     push="baton",
@@ -52,7 +50,7 @@ CAPABILITIES = Capabilities(
     slots=True,
     refuses_late=True,
     remembers_last=True,
-    shortest_ttl=0.01,
+    shortest_ttl=0.05,
     longest_ttl=10 * 365 * 86400,
     late_by=0,
     max_record=MAX_INFO,
@@ -438,9 +436,8 @@ class MemoryStore(Store):
 
 
 def _fitting(info: Info) -> Info:
-    size = len(json.dumps(dict(info)))
-    if size > MAX_INFO:
-        raise TooLarge(f"the holder's info has {size} bytes, memory:// takes {MAX_INFO}: shorten it", size=size, limit=MAX_INFO)
+    """A copy of the info, if any other store would take it."""
+    encoded(info)
     return dict(info)
 
 

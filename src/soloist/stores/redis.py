@@ -13,11 +13,11 @@ empty, and remembers it. b is a baton, a hold of one second that nobody has rene
 
 Claim    1. too late? 2. read every slot: ours already, as it stands; the expected token's; one of our owner's; vacant
          3. fence = max(counter + 1, µs), SET PXAT, ZADD; or refused: leave the mark of a waiter for 2.5 s
-Renew    PEXPIREAT, only to a later end (but for `kept`), and ZADD, which heals the index; SET where state or info are new
+Renew    PEXPIREAT, only to a later end (but for `kept`); ZADD, which heals the index, if it can; SET where state or info are new
 Release  DEL and ZREM; with `keep` an empty record; if somebody waits a baton, pushed to whoever is longest blocked in BLPOP
 Wait     BLPOP on a connection of its own. Who pops holds the key; a claim that finds the baton still lying there takes it
 Clock    the server's TIME, in integer µs. A fence counts from it, so it survives even an operator's DEL of the index
-Traps    BLPOP ends 2 to 91 ms late: `wait` asks 100 ms less. `..` rounds a large number in Lua. TIME goes on within a script,
+Traps    BLPOP ends up to 104 ms late: `wait` asks 120 ms less. `..` rounds a large number in Lua. TIME goes on within a script,
          expiry doesn't. A restart or SCRIPT FLUSH forgets scripts: NOSCRIPT is answered by sending the text, once
 """
 
@@ -25,15 +25,16 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from json import JSONEncoder, loads
+from json import loads
 from math import ceil, inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import quote, unquote
 from zlib import crc32
 
 from soloist.contract import Busy, Capabilities, Evict, Gone, Grant, Holder, Last, Late, Look, Page, Release, Renew, Store
 from soloist.errors import ConfigError, StoreError, StoreUnavailable, TooLarge
+from soloist.stores._info import MAX_INFO, encoded
 from soloist.stores._redis.options import parse
 from soloist.stores._redis.replies import Refusal
 from soloist.stores._redis.scripts import CLAIM, LISTING, LOOK, RELEASE, RENEW, Command, Script, pack
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from soloist.contract import Claimed, Info, Line, Opaque, Renewed, State, Verdict
     from soloist.stores._redis.aio import AsyncWire
 
-MAX_INFO = 64 * 1024
 CHUNK = 200
 """Lines of a batch in one trip: more would keep the server from others for milliseconds."""
 
@@ -86,8 +86,7 @@ class RedisStore(Store):
     def __init__(self, wire: BlockingWire | AsyncWire, namespace: str) -> None:
         self._wire = wire
         self._ask = wire.ask
-        self._note: tuple[Info, str] = ({}, "")
-        prefix = quote(namespace, safe=NAMESPACE)
+        prefix = quote(namespace, safe=NAMESPACE, errors="surrogatepass")
         self._buckets = [f"{prefix}:{{{number:02x}}}".encode() for number in range(256)]
 
     def __repr__(self) -> str:
@@ -110,7 +109,7 @@ class RedisStore(Store):
         """See `Store.claim`."""
         bucket, name = self._place(key)
         micros, late = int(ttl * 1e6) + 1, "" if not_after is None else int(not_after * 1e6)
-        command: Command = (b"EVALSHA", CLAIM.sha, 1, bucket, name, _word(token), micros, LETTERS[state], self._noted(info), late)
+        command: Command = (b"EVALSHA", CLAIM.sha, 1, bucket, name, _word(token), micros, LETTERS[state], _said(info), late)
         if slots != 1 or will_wait or expect is not None:
             command += (slots, int(will_wait)) if expect is None else (slots, int(will_wait), _word(expect))
         try:
@@ -119,7 +118,12 @@ class RedisStore(Store):
             reply = await self._again(CLAIM, command, refused, within)
         if reply.__class__ is int:
             return Grant(key, token, reply, None, 0, ttl, reply / 1e6)
-        return Late(reply[1] / 1e6) if reply[0] == LATE else _answered(key, token, ttl, reply)
+        if reply[0] == LATE:
+            return Late(reply[1] / 1e6)
+        try:
+            return _answered(bucket, key, token, ttl, reply)
+        except Refusal as damaged:
+            raise self._meaning(damaged) from damaged
 
     async def renew(self, grant: Grant, ttl: float, *, state: State | None = None, info: Info | None = None, within: float = 3) -> Renewed:
         """See `Store.renew`."""
@@ -153,7 +157,7 @@ class RedisStore(Store):
         """See `Store.listing`. Two trips, or a few more where the prefix is rare; the shared keyspace is never walked."""
         ends = monotonic() + within
         bucket, after = (int(cursor[:2], 16), cursor[2:]) if cursor else (0, "")
-        sizes = _all(await self._wire.ask_all([pack((b"ZCARD", name)) for name in self._buckets], within), self._meaning)
+        sizes = self._all(await self._wire.ask_all([pack((b"ZCARD", name)) for name in self._buckets], within), range(256))
         ahead = [number for number in range(bucket, 256) if sizes[number] > 1]  # the counter is a member, too
         found: list[tuple[int, bytes, Holder]] = []
         budget = limit
@@ -171,7 +175,7 @@ class RedisStore(Store):
         return Page(page, f"{number:02x}{member.decode('utf-8', 'surrogatepass')}")
 
     async def wait(self, key: str, seen: Opaque, *, within: float = 3) -> Grant | None:
-        """See `Store.wait`. Returns a tenth of a second before `within` is over, and after two seconds at the latest."""
+        """See `Store.wait`. Comes back a tenth of a second before `within` is over, or at once if all places are taken."""
         assert isinstance(seen, float)
         bucket, name = self._place(key)
         try:
@@ -180,8 +184,11 @@ class RedisStore(Store):
             raise self._meaning(refused, bucket) from refused
         if entry is None:
             return None
-        slot, fence, token, until = entry.decode().split(" ")
-        return Grant(key, token, int(fence), None, int(slot), int(until) / 1000 - seen, seen)
+        try:
+            slot, fence, token, until = entry.decode().split(" ")
+            return Grant(key, token, int(fence), None, int(slot), int(until) / 1000 - seen, seen)
+        except ValueError:  # somebody else's entry, and it is gone now: ask again
+            return None
 
     async def ping(self, *, within: float = 3) -> float:
         """See `Store.ping`."""
@@ -199,21 +206,13 @@ class RedisStore(Store):
         name = _raw(key)
         return self._buckets[crc32(name) & 255], name
 
-    def _noted(self, info: Info) -> str:
-        """The info as it is stored. A process says much the same of itself each time: the last one is remembered."""
-        known, text = self._note
-        if info != known:
-            text = _encoded(info)
-            self._note = dict(info), text
-        return text
-
     def _renewal(self, grant: Grant, ttl: float, state: State | None, info: Info | None) -> Request:
         bucket, name = self._place(grant.key)
         letter = LETTERS[state] if state else ""
         command: Command = (b"EVALSHA", RENEW.sha, 1, bucket, name, _word(grant.token), grant.slot, ceil(ttl * 1e6), letter)
         if info is not None:
-            command += ("1", _encoded(info))
-        return Request(RENEW, command, partial(_answered, grant.key, grant.token, ttl))
+            command += ("1", _said(info))
+        return Request(RENEW, command, partial(_answered, bucket, grant.key, grant.token, ttl))
 
     def _giving_back(self, grant: Grant, keep: float, last: Last | None) -> Command:
         bucket, name = self._place(grant.key)
@@ -229,7 +228,7 @@ class RedisStore(Store):
     def _looking(self, key: str, slots: int) -> Request:
         bucket, name = self._place(key)
         command = (b"EVALSHA", LOOK.sha, 1, bucket, name, slots)
-        return Request(LOOK, command, partial(_holders, key))
+        return Request(LOOK, command, partial(_holders, bucket, key))
 
     def _requested(self, line: Line) -> Request:
         match line:
@@ -247,7 +246,10 @@ class RedisStore(Store):
             reply = await self._ask(pack(request.command), within)
         except Refusal as refused:
             reply = await self._again(request.script, request.command, refused, within)
-        return request.decode(reply)
+        try:
+            return request.decode(reply)
+        except Refusal as damaged:
+            raise self._meaning(damaged) from damaged
 
     async def _again(self, script: Script, command: Command, refused: Refusal, within: float) -> Any:
         """Once more with the script's text, if that is what was missing."""
@@ -276,11 +278,13 @@ class RedisStore(Store):
         if within <= 0:
             return [StoreUnavailable(f"{self._wire.where}: the batch's time was up before this line was sent")] * len(lines)
         for (number, request), reply in zip(asked, await self._wire.ask_all(packed, within), strict=True):
-            if isinstance(reply, Refusal):
-                meaning = self._meaning(reply, request.command[3])
-                verdicts[number] = StoreUnavailable(str(meaning)) if isinstance(meaning, ConfigError) else meaning
-            else:
+            try:
+                if isinstance(reply, Refusal):
+                    raise reply
                 verdicts[number] = reply if isinstance(reply, StoreError) else request.decode(reply)
+            except Refusal as refused:
+                meaning = self._meaning(refused, request.command[3])
+                verdicts[number] = StoreUnavailable(str(meaning)) if isinstance(meaning, ConfigError) else meaning
         return verdicts
 
     async def _members(self, numbers: list[int], prefix: str, start: tuple[int, str], limit: int, within: float) -> list[Any]:
@@ -289,7 +293,16 @@ class RedisStore(Store):
             after = start[1] if number == start[0] else ""
             command = (b"EVALSHA", LISTING.sha, 1, self._buckets[number], _raw(prefix), _raw(after), limit)
             requests.append(pack(command if requests else LISTING.with_text(command)))
-        return _all(await self._wire.ask_all(requests, max(within, 0.01)), self._meaning)
+        return self._all(await self._wire.ask_all(requests, max(within, 0.01)), numbers)
+
+    def _all(self, replies: list[Any], numbers: Sequence[int]) -> list[Any]:
+        """The replies of these buckets; or the first error."""
+        for reply, number in zip(replies, numbers, strict=True):
+            if isinstance(reply, Refusal):
+                raise self._meaning(reply, self._buckets[number])
+            if isinstance(reply, StoreError):
+                raise reply
+        return replies
 
     def _meaning(self, refused: Refusal, bucket: object = b"") -> Exception:
         return refused.meaning(self._wire.where, bucket.decode() if isinstance(bucket, bytes) else "")
@@ -302,7 +315,6 @@ def _raw(text: str) -> bytes:
 NAMESPACE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`|~"
 SAFE = NAMESPACE + "{}"
 _safe = re.compile(r"[!-$&-,.-~][!-$&-~]*").fullmatch
-_json = JSONEncoder(separators=(",", ":")).encode
 
 
 def _word(token: str) -> str:
@@ -313,23 +325,19 @@ def _word(token: str) -> str:
     return "%2D" + word[1:] if word[:1] == "-" else word
 
 
-def _encoded(info: Info) -> str:
-    if not info:
-        return ""
-    text = _json(dict(info))
-    if len(text) > MAX_INFO:
-        raise TooLarge(f"the holder's info has {len(text)} bytes, Redis is given {MAX_INFO}: shorten it", size=len(text), limit=MAX_INFO)
-    return " " + text
+def _said(info: Info) -> str:
+    """The info as the last word of a record, with the space before it."""
+    return " " + encoded(info) if info else ""
 
 
-def _answered(key: str, token: str, ttl: float, reply: list[Any]) -> Grant | Busy | Gone:
+def _answered(bucket: bytes, key: str, token: str, ttl: float, reply: list[Any]) -> Grant | Busy | Gone:
     code, micros, *rest = reply
     now = micros / 1e6
     if code == GRANTED:
         fence, slot, left, *memory = rest
         return Grant(key, token, int(fence), None, slot, ttl if left < 0 else left / 1000, now, _last(memory[0]) if memory else None)
     if code == BUSY:
-        return Busy(_holders(key, rest), now, now)
+        return Busy(_holders(bucket, key, rest), now, now)
     last = _last(rest[0]) if rest else None
     return Gone(last.token, last.state, now) if last else Gone(None, None, now)
 
@@ -338,43 +346,58 @@ def _threes(flat: list[Any]) -> Sequence[tuple[Any, Any, Any]]:
     return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
 
 
-def _holders(key: str, flat: list[Any]) -> tuple[Holder, ...]:
-    return tuple(_holder(key, *row) for row in _threes(flat))
+def _holders(bucket: bytes, key: str, flat: list[Any]) -> tuple[Holder, ...]:
+    return tuple(_holder(bucket, key, *row) for row in _threes(flat))
 
 
-def _holder(key: str, slot: int, left: int, record: bytes) -> Holder:
-    state, fence, token, info = _record(record)
-    return Holder(key, slot, token, fence, inf if left < 0 else left / 1000, state, info)
+def _holder(bucket: bytes, key: str, slot: int, left: int, record: bytes) -> Holder:
+    """`Refusal`, as of a script that meets something foreign, if the record is damaged."""
+    try:
+        state, fence, token, text = _record(record)
+        return Holder(key, slot, token, fence, inf if left < 0 else left / 1000, state, _info(text))
+    except ValueError as error:
+        raise Refusal(f"FOREIGN {bucket.decode()}{slot or ''}:{key}") from error
 
 
 def _listed(member: bytes, left: int, record: bytes) -> Holder:
-    slot, _, name = member.partition(b":")
-    return _holder(name.decode("utf-8", "surrogatepass"), int(slot), left, record)
+    """A damaged record is shown as far as it can be read: it shuts others out, and who looks for the reason sees it here."""
+    number, _, name = member.partition(b":")
+    slot, key = int(number), name.decode("utf-8", "surrogatepass")
+    try:
+        return _holder(b"", key, slot, left, record)
+    except Refusal:
+        state, fence, token, _ = _record(record, "backslashreplace")
+        return Holder(key, slot, token, fence, inf if left < 0 else left / 1000, state, {})
 
 
 def _last(record: bytes) -> Last:
-    state, _, token, _ = _record(record)
+    """A damaged one is nobody's token: what remembers it was granted, or refused, all the same."""
+    try:
+        state, _, token, _ = _record(record)
+    except ValueError:
+        state, _, token, _ = _record(record, "backslashreplace")
     return Last(token, state)
 
 
-def _record(record: bytes) -> tuple[State, int, str, Info]:
-    """Its parts; the token of an empty one without its `-`."""
-    _, letter, fence, rest = record.decode().split(" ", 3)
+def _info(text: str) -> Info:
+    try:
+        info: object = loads(text) if text else {}
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(info, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - one kind of error for all that is damaged
+    return cast("Info", info)
+
+
+def _record(record: bytes, errors: str = "surrogatepass") -> tuple[State, int, str, str]:
+    """Its parts; the token of an empty one without its `-`, the info as it stands. The scripts have checked all before the token."""
+    _, letter, fence, rest = record.decode("utf-8", errors).split(" ", 3)
     word, _, info = rest.partition(" ")
     if letter.isupper():
         info = info.partition(" ")[2]
     word = word.removeprefix("-")
-    token = unquote(word, errors="surrogatepass") if "%" in word else word
-    return STATES[letter.lower()], int(fence), token, {} if letter in "bB" or not info else loads(info)
-
-
-def _all(replies: list[Any], meaning: Callable[[Refusal], Exception]) -> list[Any]:
-    for reply in replies:
-        if isinstance(reply, Refusal):
-            raise meaning(reply)
-        if isinstance(reply, StoreError):
-            raise reply
-    return replies
+    token = unquote(word, errors=errors) if "%" in word else word
+    return STATES[letter.lower()], int(fence), token, "" if letter in "bB" else info
 
 
 def connect(url: str, namespace: str, *, aio: bool) -> RedisStore:

@@ -4,8 +4,8 @@ A key is one row of `soloist_lock` per slot. A release empties it; asked to reme
 `until` is the end of that memory. What has ended is deleted by claims, bit by bit, and by `cleanup()`. With each deletion,
 an operator's too, a trigger raises the fence in `soloist_store`, and no later fence is below it:
 
-    namespace | key       | slot | token | fence            | until    | boot | state   | info           | last | last_state
-    so        | report:42 | 0    | 9f1c  | 1763500800000123 | 81234.56 | 4be1 | running | {"host": "w1"} |      |
+    namespace | key       | slot | token | fence            | until    | boot | state   | info          | last | last_state
+    so        | report:42 | 0    | 9f1c  | 1763500800000123 | 81234.56 | 4be1 | running | {"host":"w1"} |      |
 
 Claim    1. insert the row, or take it over where it is expired or the expected one's: one statement, without BEGIN
          2. refused: read the row. Ours if the token is ours
@@ -14,7 +14,8 @@ Clock    `publishing` and `running` holds end on CLOCK_BOOTTIME, which no step o
          whose id stands in `boot`. Where `boot` is empty, `until` is wall time, as is each `now` and `not_after`: for all
          other records, and for all records of a host without a boot id of its own, which takes others' boots for its own
 Traps    RETURNING knows only the new row, so a hold keeps in `last` what it took over; its last row commits: read them all
-         Python binds no lone surrogates: keys are bound as bytes, and cast. SQLite compares text by its bytes
+         Python binds no lone surrogates: keys are bound as bytes, and cast (SQLite compares text by its bytes); a token
+         that has one is stored as a blob, which equals no text. Text is read as bytes: damaged text fails one row, not all
          A power cut may undo the last moments (synchronous = normal). It ends running holds anyway; of a queued or kept
          one it may leave a vacancy, which is run. Otherwise each commit would cost an fsync
 """
@@ -24,25 +25,23 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import suppress
-from json import JSONEncoder, loads
-from typing import TYPE_CHECKING, NamedTuple
+from json import loads
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from soloist.contract import Busy, Capabilities, Evict, Gone, Grant, Holder, Last, Late, Look, Page, Release, Renew, Store, owner
-from soloist.errors import ConfigError, StoreError, TooLarge
+from soloist.contract import Busy, Capabilities, Evict, Gone, Grant, Holder, Last, Late, Look, Page, Release, Renew, State, Store, owner
+from soloist.errors import ConfigError, StoreError, StoreUnavailable
+from soloist.stores._info import MAX_INFO, encoded
 from soloist.stores._sqlite.file import DatabaseFile, Schema, transaction
 from soloist.stores._sqlite.host import Clocks, host_clocks, parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from soloist.contract import Claimed, Info, Line, Renewed, State, Verdict
+    from soloist.contract import Claimed, Info, Line, Renewed, Verdict
 
 FORMAT = 1
-MAX_INFO = 64 * 1024
 SWEEP_EVERY, SWEEP_ROWS, CLEANUP_ROWS, LAST_ROW = 64, 256, 2000, 2**63 - 1
 """One claim in 64, by its fence, looks at the next 256 rows, if there are so many: a quarter of a large table has ended, hardly more."""
-
-to_json = JSONEncoder(check_circular=False).encode
 
 TABLES = (
     """
@@ -80,11 +79,11 @@ on conflict (namespace, key, slot) do update set
   last_state = iif(token = '' and until > case when boot = '' then :wall when :boot in ('', boot) then :up else 9e18 end, last_state, null)
 where until <= case when boot = '' then :wall when :boot in ('', boot) then :up else 9e18 end
    or token <> :token and (token = :expect or token = '' and (:expect is null or last = :expect))
-returning slot, fence, last, last_state
+returning slot, fence, cast(last as blob), last_state
 """
 READ = """
-select slot, token, fence, until - case when boot = '' then :wall when :boot in ('', boot) then :up else 9e18 end as ttl,
-       state, info, last, last_state
+select slot, cast(token as blob), fence, until - case when boot = '' then :wall when :boot in ('', boot) then :up else 9e18 end as ttl,
+       state, cast(info as blob), cast(last as blob), last_state
 from soloist_lock where namespace = :namespace and key = cast(:key as text) and slot between :first and :final and ttl > 0 order by slot
 """
 RENEW = """
@@ -102,8 +101,9 @@ where namespace = :namespace and key = cast(:key as text) and slot between :firs
   and until > case when boot = '' then :wall when :boot in ('', boot) then :up else 9e18 end
 """
 LIST = """
-select cast(key as blob), slot, token, fence,
-       until - case when boot = '' then :wall when :boot in ('', boot) then :up else 9e18 end as ttl, state, info, last, last_state
+select cast(key as blob), slot, cast(token as blob), fence,
+       until - case when boot = '' then :wall when :boot in ('', boot) then :up else 9e18 end as ttl,
+       state, cast(info as blob), cast(last as blob), last_state
 from soloist_lock
 where namespace = :namespace and (key, slot) > (cast(:key as text), :slot) and key < cast(:end as text) and token <> '' and ttl > 0
 order by key, slot limit :limit
@@ -132,6 +132,9 @@ CAPABILITIES = Capabilities(
     failover="none; a reboot ends running holds, queued and kept ones stand",
     needs="SQLite 3.35, and a directory on a disk of this host that may be written",
 )
+
+
+STATES: tuple[State, ...] = get_args(State)
 
 
 class At(NamedTuple):
@@ -167,13 +170,28 @@ class Row(NamedTuple):
     fence: int
     ttl: float
     state: State
-    info: str
+    info: bytes
     last: str | None
     last_state: State | None
 
     def holder(self, key: str) -> Holder:
-        """As others see it."""
-        return Holder(key, self.slot, self.token, self.fence, self.ttl, self.state, loads(self.info))
+        """As others see it; `ConfigError` if the row is damaged."""
+        with suppress(ValueError, RecursionError):
+            info = loads(self.info)
+            if isinstance(info, dict) and whole(self.fence) is not None and self.state in STATES:
+                return Holder(key, self.slot, self.token, self.fence, self.ttl, self.state, info)
+        raise ConfigError(
+            f"the row of {key!r} (slot {self.slot}) in the table soloist_lock isn't a lock of Soloist's, or is a damaged one: "
+            "look at it with `sqlite3`, delete it, or choose another namespace="
+        )
+
+    def shown(self, key: str) -> Holder:
+        """The same for a listing. A damaged row is shown as far as it can be read: it shuts others out, and here one sees why."""
+        try:
+            return self.holder(key)
+        except ConfigError:
+            state = self.state if self.state in STATES else "running"
+            return Holder(key, self.slot, self.token, whole(self.fence), self.ttl, state, {})
 
 
 class SqliteStore(Store):
@@ -183,7 +201,7 @@ class SqliteStore(Store):
 
     def __init__(self, file: DatabaseFile, namespace: str, clocks: Clocks) -> None:
         self._file = file
-        self._namespace = namespace
+        self._namespace = bound(namespace)
         self._clocks = clocks
 
     async def claim(
@@ -253,7 +271,7 @@ class SqliteStore(Store):
             return Late(at.wall)
         its_now, its_boot = at.clock(asked.state)
         facts = self._facts(at, asked.key, 0, asked.slots - 1)
-        facts |= {"slot": 0, "token": asked.token, "expect": asked.expect, "state": asked.state, "info": asked.info}
+        facts |= {"slot": 0, "token": bound(asked.token), "expect": bound(asked.expect), "state": asked.state, "info": asked.info}
         facts |= {"until": its_now + asked.ttl, "its_boot": its_boot, "wall_us": int(at.wall * 1e6)}
         if asked.slots == 1:
             answer = taken(db, asked, at, facts) or judged(asked, at, rows(db, facts))
@@ -273,7 +291,7 @@ class SqliteStore(Store):
         at, grant = self._now(), line.grant
         its_now, its_boot = (None, None) if line.state is None else at.clock(line.state)
         facts = self._facts(at, grant.key, grant.slot, grant.slot)
-        facts |= {"token": grant.token, "ttl": line.ttl, "state": line.state, "its_now": its_now, "its_boot": its_boot}
+        facts |= {"token": bound(grant.token), "ttl": line.ttl, "state": line.state, "its_now": its_now, "its_boot": its_boot}
         facts["info"] = None if line.info is None else encoded(line.info)
         for fence, ttl in db.execute(RENEW, facts).fetchall():
             return Grant(grant.key, grant.token, fence, None, grant.slot, ttl, at.wall)
@@ -285,7 +303,7 @@ class SqliteStore(Store):
         at = self._now()
         memory, state = last or (None, None)
         facts = self._facts(at, key, slots.start, slots.stop - 1)
-        facts |= {"token": token, "until": at.wall + keep if keep > 0 else 0, "last": memory, "last_state": state}
+        facts |= {"token": bound(token), "until": at.wall + keep if keep > 0 else 0, "last": bound(memory), "last_state": state}
         return db.execute(RELEASE, facts).rowcount > 0
 
     def _look(self, db: sqlite3.Connection, key: str, slots: int) -> tuple[Holder, ...]:
@@ -295,7 +313,7 @@ class SqliteStore(Store):
         slot, _, after = cursor.partition(":") if cursor else ("-1", "", prefix)
         end = stored(prefix) + b"\xff"  # no text has this byte
         facts = self._facts(self._now(), after, 0, 0) | {"slot": int(slot), "end": end, "limit": limit + 1}
-        found = [Row(*row).holder(key.decode("utf-8", "surrogatepass")) for key, *row in db.execute(LIST, facts)]
+        found = [read(row).shown(key.decode("utf-8", "surrogatepass")) for key, *row in db.execute(LIST, facts)]
         page = tuple(found[:limit])
         return Page(page, f"{page[-1].slot}:{page[-1].key}" if len(found) > limit else None)
 
@@ -316,6 +334,8 @@ class SqliteStore(Store):
                     return self._look(db, key, slots)
         except StoreError as error:
             return error
+        except ConfigError as error:  # a damaged row keeps no other line out
+            return StoreUnavailable(str(error))
 
     def _sweep(self, db: sqlite3.Connection, after: int, limit: int) -> tuple[int, int | None]:
         """Delete what has ended among the next rows: how many, and which was the last one seen; None at the end."""
@@ -339,6 +359,7 @@ class SqliteStore(Store):
 
     def _facts(self, at: At, key: str, first: int, final: int) -> dict[str, object]:
         """What requests about slots of a key are given."""
+        assert final < LAST_ROW, "SQLite has no such slot, and a client asks for none"
         wall, up, boot = at
         return {
             "namespace": self._namespace,
@@ -361,13 +382,24 @@ def stretch(db: sqlite3.Connection, after: int, rows: int) -> int | None:
 def taken(db: sqlite3.Connection, asked: Claim, at: At, facts: dict[str, object]) -> Grant | None:
     """Step 1 of a claim, for the slot in `facts`."""
     for slot, fence, last, last_state in db.execute(TAKE, facts).fetchall():
-        return Grant(asked.key, asked.token, fence, None, slot, asked.ttl, at.wall, None if last is None else Last(last, last_state))
+        before = None if last is None else Last(unbound(last), last_state)
+        return Grant(asked.key, asked.token, fence, None, slot, asked.ttl, at.wall, before)
     return None
 
 
 def rows(db: sqlite3.Connection, facts: dict[str, object]) -> list[Row]:
     """Step 2 of a claim: what lies in the slots."""
-    return [Row(*row) for row in db.execute(READ, facts)]
+    return [read(row) for row in db.execute(READ, facts)]
+
+
+def read(row: Sequence[Any]) -> Row:
+    """What a request has answered."""
+    slot, token, fence, ttl, state, info, last, last_state = row
+    try:
+        name = token.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        name, info = unbound(token), b""  # without info it counts as damaged
+    return Row(slot, name, fence, ttl, state, info, None if last is None else unbound(last), last_state)
 
 
 def judged(asked: Claim, at: At, found: list[Row]) -> int | Grant | Busy | Gone:
@@ -407,12 +439,27 @@ def stored(key: str) -> bytes:
     return key.encode("utf-8", "surrogatepass")
 
 
-def encoded(info: Info) -> str:
-    """The holder's info as it is stored."""
-    body = to_json(dict(info))
-    if len(body) > MAX_INFO:
-        raise TooLarge(f"the holder's info has {len(body)} bytes, sqlite:// takes {MAX_INFO}: shorten it", size=len(body), limit=MAX_INFO)
-    return body
+def bound(token: str | None) -> str | bytes | None:
+    """Any token as it is stored; nothing stays nothing."""
+    if token is not None:
+        try:
+            token.encode()
+        except UnicodeEncodeError:
+            return stored(token)
+    return token
+
+
+def whole(fence: object) -> int | None:
+    """The fence, if it is one: a damaged row may have any value there."""
+    return fence if isinstance(fence, int) else None
+
+
+def unbound(token: bytes) -> str:
+    """The token that was stored. A damaged one becomes one that is nobody's."""
+    try:
+        return token.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return token.decode("utf-8", "backslashreplace")
 
 
 def check(db: sqlite3.Connection, path: str) -> None:

@@ -19,11 +19,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 
-from soloist.errors import OutcomeUnknown, SoloistError, StoreError, StoreUnavailable
+from soloist.errors import SoloistError, StoreError, StoreUnavailable
 from soloist.stores._redis.links import KINDS, LINK, Link, Opened
 from soloist.stores._redis.replies import Refusal, broken, misfit, refusal
 from soloist.stores._redis.scripts import pack
-from soloist.stores._redis.wire import LATE, LONGEST, MOST, PAUSE, SHORTEST
+from soloist.stores._redis.wire import LATE, MOST, SHORTEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,19 +121,18 @@ class AsyncWire:
             return [error] * len(requests)
 
     async def pop(self, name: bytes, within: float) -> bytes | None:
-        """What whoever hands on puts into this list next; None after `within` seconds, or earlier."""
+        """What whoever hands on puts into this list next; None after `within` seconds, or at once if there is no room or time."""
         pool = self._pool()
         turns = pool.turns.get(name)
-        if min(within, LONGEST) - LATE < SHORTEST or (turns is None and len(pool.turns) >= MOST):
-            await asyncio.sleep(min(within, PAUSE))
+        if within - LATE < SHORTEST or (turns is None and len(pool.turns) >= MOST):
             return None
         if turns is None:
             turns = pool.turns[name] = Turns()
             turns.task = pool.loop.create_task(self._serve(pool, name, turns))
         assert turns.task is not None, "who made the turns began to serve them"
         turn: asyncio.Future[bytes | None] = pool.loop.create_future()
-        turns.waiters.append((turn, pool.loop.time() + min(within, LONGEST)))
-        timer = pool.loop.call_later(min(within, LONGEST), _resolve, turn)
+        turns.waiters.append((turn, pool.loop.time() + within))
+        timer = pool.loop.call_later(within, _resolve, turn)
         try:
             return await turn
         except asyncio.CancelledError:
@@ -184,7 +183,7 @@ class AsyncWire:
             try:
                 replies = await link.exchange(request, count, within)
             except BaseException as error:
-                if (failure := self._failed(pool, link, error)) is None:
+                if (failure := self._failed(pool, link, error, within)) is None:
                     raise
                 if count == 1:
                     raise failure from error
@@ -217,6 +216,7 @@ class AsyncWire:
         """Wait on one connection for all who wait for this list (rule 3)."""
         link: Link | None = None
         error: SoloistError | Refusal | None = None
+        left = 0.0
         try:
             while turns.waiters:
                 left = max(ends for _, ends in turns.waiters) - pool.loop.time()
@@ -235,7 +235,7 @@ class AsyncWire:
                 link = None
         except (RedisError, OSError, SoloistError) as failure:
             if not isinstance(failure, TimeoutError):  # a BLPOP that never ended: they ask again
-                error = failure if isinstance(failure, SoloistError) else broken(failure, self.where, sent=True)
+                error = failure if isinstance(failure, SoloistError) else broken(failure, self.where, left, sent=True)
             pool.drop()
         finally:
             if link is not None:
@@ -260,7 +260,7 @@ class AsyncWire:
                 raise
             pool.drop()
             refused = refusal(error)
-            raise (refused.meaning(self.where) if refused else broken(error, self.where, sent=False)) from error
+            raise (refused.meaning(self.where) if refused else broken(error, self.where, within, sent=False)) from error
         return LINK(opened, pool.loop), max(within - (pool.loop.time() - began), 0.001)
 
     async def _meet(self, opened: Opened) -> None:
@@ -274,13 +274,13 @@ class AsyncWire:
             raise reason
         self._known = True
 
-    def _failed(self, pool: Pool, link: Link, error: BaseException) -> StoreError | None:
+    def _failed(self, pool: Pool, link: Link, error: BaseException, within: float) -> StoreError | None:
         """What this error means; None: it isn't the connection's, and is raised as it is. Rule 1."""
         link.close()
         if not isinstance(error, RedisError | OSError):
             return None
         pool.drop()
-        return OutcomeUnknown(f"{self.where} didn't answer, and what was asked may have been done: {str(error) or type(error).__name__}")
+        return broken(error, self.where, within, sent=True)
 
 
 def _resolve(turn: asyncio.Future[bytes | None]) -> None:

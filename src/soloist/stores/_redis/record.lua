@@ -35,8 +35,8 @@ local function read(name) -- the record, or nothing and why it can't be ours
     return nil
   elseif type(record) == 'table' then
     return nil, record.err:find('WRONGTYPE', 1, true) and redis.error_reply('FOREIGN ' .. name) or record
-  elseif record:sub(1, 2) ~= '1 ' then
-    return nil, redis.error_reply((record:find('^%d+ ') and 'NEWER ' or 'FOREIGN ') .. name)
+  elseif not record:find('^1 [pqrkbPQRKB] %d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d %S') then
+    return nil, redis.error_reply((record:find('^%d+ ') and record:sub(1, 2) ~= '1 ' and 'NEWER ' or 'FOREIGN ') .. name)
   end
   return record
 end
@@ -66,7 +66,7 @@ local function mark_of(record)
 end
 
 local function info_of(record)
-  return record:match(record:find('^%u', 3) and '^%S+ %d+(.*)' or '^%S+(.*)', 22)
+  return record:match(record:find('^%u', 3) and '^%S+ %d+(.*)' or '^%S+(.*)', 22) or ''
 end
 
 local function compose(state, fence, token, mark, info)

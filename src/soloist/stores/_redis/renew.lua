@@ -20,7 +20,8 @@ end
 
 local longer = state == 'k' or ttl > left * 1000
 local ends = longer and math.ceil((now + ttl) / 1000) or math.ceil(now / 1000) + left
-if redis.call('ZADD', bucket, ends, member_of(slot)) == 1 then -- the index was lost, and the counter with it
+redis.call('PEXPIREAT', name, ends) -- first: a server that is out of memory allows it, and with it what the script writes after it
+if redis.pcall('ZADD', bucket, ends, member_of(slot)) == 1 then -- the index was lost, and the counter with it
   redis.call('ZADD', bucket, 'LT', -fence, '')
 end
 if state ~= '' or ARGV[6] == '1' or before == 'b' then
@@ -28,7 +29,5 @@ if state ~= '' or ARGV[6] == '1' or before == 'b' then
   state = state ~= '' and state or before == 'b' and 'r' or before
   redis.call('SET', name, compose(state, fence, token, mark_of(record), info), 'PXAT', ends)
   unlay(slot, record)
-elseif longer then
-  redis.call('PEXPIREAT', name, ends)
 end
 return {1, now, fence, slot, longer and -1 or left}

@@ -57,7 +57,10 @@ MEANINGS: dict[str, tuple[type[SoloistError], str]] = {
     **dict.fromkeys(("MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "CLUSTERDOWN"), (ConfigError, CLUSTER)),
 }
 ADDRESSED = {
-    "FOREIGN": "which isn't a lock of Soloist's: look at it with `redis-cli TYPE` and `GET`, delete it, or choose another namespace=",
+    "FOREIGN": (
+        "which isn't a lock of Soloist's, or is a damaged one: look at it with `redis-cli TYPE` and `GET`, delete it, "
+        "or choose another namespace="
+    ),
     "NEWER": "which a newer version of Soloist wrote: upgrade this one",
 }
 _KNOWN = re.compile("|".join(rf"\b{code}\b" if code.isalpha() else re.escape(code) for code in MEANINGS))
@@ -102,12 +105,17 @@ def refusal(error: BaseException) -> Refusal | None:
     return None
 
 
-def broken(error: BaseException, where: str, *, sent: bool) -> StoreError:
-    """What a failed connection means."""
-    said = str(error) or type(error).__name__
+def broken(error: BaseException, where: str, within: float, *, sent: bool) -> StoreError:
+    """What a failed connection means, in an attempt that had `within` seconds."""
+    why = f"({str(error).rstrip('.') or 'no answer in time'}; this attempt had {within:.3g} s)"
     if sent:
-        return OutcomeUnknown(f"{where} didn't answer, and what was asked may have been done: {said}")
-    return StoreUnavailable(f"{where} can't be reached: {said}")
+        return OutcomeUnknown(
+            f"{where} didn't answer, and what was asked may have been done: see whether the server stands still or is cut off, "
+            f"or raise store_timeout= if it is slow {why}"
+        )
+    return StoreUnavailable(
+        f"{where} can't be reached: see that the server runs and that the URL is right, or raise store_timeout= if it is slow {why}"
+    )
 
 
 _MODE = re.compile(r"^(?:redis|server)_mode:(\w+)", re.MULTILINE)

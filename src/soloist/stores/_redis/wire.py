@@ -4,7 +4,7 @@
    and one that failed takes every idle one with it: after a restart of the server all of them are stale.
 2. A single request that could not be handed over completely was surely not carried out; a timeout is no such proof.
 3. A forked child opens its own. Threads share the pool: a deque's `append` and `pop` are atomic.
-4. Waiters have connections of their own, and no more than MOST of them; who finds no room polls.
+4. Waiters have connections of their own, and no more than MOST of them. Who finds no room comes back at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakSet
 
@@ -78,17 +78,14 @@ KINDS = {"tcp": Tcp, "tls": Tls, "unix": Unix}
 MOST = 64
 """Connections on which waiters are blocked."""
 
-LATE = 0.1
-"""Seconds that the server may end a BLPOP late."""
-
-LONGEST = 2.0
-"""Seconds after which a waiter asks again, at the latest: its mark lasts half a second longer."""
+LATE = 0.12
+"""Seconds that the server may end a BLPOP late: it looks ten times a second, and a few ms go by besides."""
 
 SHORTEST = 0.02
-"""Seconds under which a BLPOP isn't worth its while."""
+"""Seconds under which a BLPOP isn't worth its while; one of 0 would never end."""
 
-PAUSE = 0.05
-"""Seconds between the questions of a waiter who polls."""
+LONGEST = 86400.0
+"""Seconds that a socket is told to wait at most: it refuses far larger numbers."""
 
 HURRY = 1.0
 """A connection opened for a call with fewer seconds than these isn't kept: it would always be in such a hurry."""
@@ -121,11 +118,11 @@ class BlockingWire:
         try:
             link.send_packed_command((request,), False)  # noqa: FBT003 - positional for redis-py; no health check
             stage = "reading"
-            if within != link.limit and not link.can_read(within):
-                raise TimedOut(f"no reply within {within:.1f} s")  # noqa: TRY301 - as if redis-py had raised it
+            if within != link.limit and not link.can_read(min(within, LONGEST)):
+                raise TimedOut("no reply in time")  # noqa: TRY301 - as if redis-py had raised it
             reply = link.read_response()
         except BaseException as error:
-            if failure := self._failed(link, error, stage):
+            if failure := self._failed(link, error, stage, within):
                 raise failure from error
             raise
         if keep:
@@ -145,11 +142,11 @@ class BlockingWire:
         try:
             link.send_packed_command((b"".join(requests),), False)  # noqa: FBT003 - the same
             while len(replies) < len(requests):
-                if not link.can_read(max(ends - monotonic(), 0)):
-                    raise TimedOut(f"no reply within {within:.1f} s")  # noqa: TRY301 - as if redis-py had raised it
+                if not link.can_read(min(max(ends - monotonic(), 0), LONGEST)):
+                    raise TimedOut("no reply in time")  # noqa: TRY301 - as if redis-py had raised it
                 replies.append(self._one(link))
         except BaseException as error:
-            if (failure := self._failed(link, error, "reading")) is None:
+            if (failure := self._failed(link, error, "reading", within)) is None:
                 raise
             return replies + [failure] * (len(requests) - len(replies))
         self._idle.append(link)
@@ -163,10 +160,9 @@ class BlockingWire:
             return refusal(error)
 
     async def pop(self, name: bytes, within: float) -> bytes | None:
-        """What whoever hands on puts into this list next; None after `within` seconds, or earlier."""
-        seconds, room = min(within, LONGEST) - LATE, self._room
+        """What whoever hands on puts into this list next; None after `within` seconds, or at once if there is no room or time."""
+        seconds, room = within - LATE, self._room
         if seconds < SHORTEST or not room.acquire(blocking=False):
-            sleep(min(within, PAUSE))  # noqa: ASYNC251 - this wire never suspends
             return None
         try:
             return self._popped(name, seconds, within)
@@ -180,12 +176,12 @@ class BlockingWire:
             link, _, within = self._opened(within)
         try:
             link.send_packed_command((pack((b"BLPOP", name, f"{seconds:.3f}")),), False)  # noqa: FBT003 - the same
-            if not link.can_read(within):
+            if not link.can_read(min(within, LONGEST)):
                 link.disconnect()
                 return None
             reply = link.read_response()
         except BaseException as error:
-            if failure := self._failed(link, error, "reading"):
+            if failure := self._failed(link, error, "reading", within):
                 raise failure from error
             raise
         self._spare.append(link)
@@ -200,14 +196,15 @@ class BlockingWire:
     def _opened(self, within: float) -> tuple[Link, bool, float]:
         """A new connection, whether it is worth keeping, and how many seconds are left."""
         began = monotonic()
-        link = self._new(**self._arguments, socket_timeout=within, socket_connect_timeout=within)
-        link.limit = within
+        limit = min(within, LONGEST)
+        link = self._new(**self._arguments, socket_timeout=limit, socket_connect_timeout=limit)
+        link.limit = limit
         try:
             link.connect()
             if not self._known:
                 self._meet(link)
         except BaseException as error:
-            failure = self._failed(link, error, "opening")
+            failure = self._failed(link, error, "opening", within)
             link.disconnect()
             if failure is None:
                 raise
@@ -215,7 +212,7 @@ class BlockingWire:
         left = within - (monotonic() - began)
         if left <= 0:
             link.disconnect()
-            raise StoreUnavailable(f"{self.where} can't be reached: no connection within {within:.1f} s")
+            raise broken(TimedOut("no connection in time"), self.where, within, sent=False)
         return link, within >= HURRY, left
 
     def _meet(self, link: Link) -> None:
@@ -229,7 +226,7 @@ class BlockingWire:
             raise reason
         self._known = True
 
-    def _failed(self, link: Link, error: BaseException, stage: str) -> StoreError | Refusal | None:
+    def _failed(self, link: Link, error: BaseException, stage: str, within: float) -> StoreError | Refusal | None:
         """What this error means; None: it isn't the connection's, and is raised as it is. Rules 1 and 2."""
         refused = refusal(error)
         if refused and not refused.stale and isinstance(error, ResponseError) and stage != "opening":
@@ -243,7 +240,7 @@ class BlockingWire:
         for stale in (*idle, *spare):
             stale.disconnect()
         unknown = stage == "reading" or (stage == "sending" and isinstance(error, TimedOut))
-        return refused or broken(error, self.where, sent=unknown)
+        return refused or broken(error, self.where, within, sent=unknown)
 
 
 _WIRES: WeakSet[BlockingWire] = WeakSet()

@@ -71,8 +71,8 @@ class DatabaseFile:
         """What `work` answers. It may be called several times; only its last call counts."""
         ends = time.monotonic() + within
         if not self._aio:
-            return self._patiently(work, args, ends, makes=makes)
-        return await self._in_a_thread(lambda: self._patiently(work, args, ends, makes=makes))
+            return self._patiently(work, args, within, ends, makes=makes)
+        return await self._in_a_thread(lambda: self._patiently(work, args, within, ends, makes=makes))
 
     async def close(self) -> None:
         """Close the connection, and let the threads end. Both come back when something is asked."""
@@ -92,7 +92,7 @@ class DatabaseFile:
             self._threads = ThreadPoolExecutor(THREADS, "soloist-sqlite")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _patiently(self, work: Callable[[sqlite3.Connection, *Ts], T], args: tuple[*Ts], ends: float, *, makes: bool) -> T:
+    def _patiently(self, work: Callable[[sqlite3.Connection, *Ts], T], args: tuple[*Ts], within: float, ends: float, *, makes: bool) -> T:
         pause = SHORTEST_PAUSE
         while True:
             with self._lock:
@@ -104,12 +104,10 @@ class DatabaseFile:
                 except sqlite3.Error as error:
                     reason = error
                     self._judge(error)
-                except UnicodeEncodeError as error:
-                    raise ConfigError(f"tokens and namespaces must be text that UTF-8 can say: {error}") from error
                 finally:
                     self._asking = False
             if time.monotonic() + pause > ends:
-                raise self._busy() from reason
+                raise self._busy(within) from reason
             time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - chance, not secrets
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -212,7 +210,10 @@ class DatabaseFile:
             case sqlite3.SQLITE_CANTOPEN:
                 if (reason := unusable(self.path)) is not None:
                     return ConfigError(reason)
-                return StoreUnavailable(f"{self.path!r} can't be opened ({error}): has this process too many files open?")
+                return StoreUnavailable(
+                    f"{self.path!r} can't be opened ({error}): see whether a file can be made in {str(Path(self.path).parent)!r} at all, "
+                    "and whether this process has too many files open"
+                )
             case sqlite3.SQLITE_ERROR:
                 return ConfigError(f"{self.path!r} has tables named soloist_… that aren't ours ({error}): use a file of its own")
             case sqlite3.SQLITE_IOERR:
@@ -225,10 +226,10 @@ class DatabaseFile:
             case _:
                 return StoreUnavailable(f"{self.path!r} can't be used just now: {error}")
 
-    def _busy(self) -> StoreUnavailable:
+    def _busy(self, within: float) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self.path!r} was busy until the time for this request was over: look for a process that is stopped, or that has a "
-            "transaction open on this file"
+            f"{self.path!r} was busy all the time: look for a process that is stopped, or that has a transaction open on this file, "
+            f"or raise store_timeout= if many write to it (this attempt had {within:.3g} s)"
         )
 
     def stop(self) -> None:

@@ -79,23 +79,6 @@ def test_info_comes_back_as_it_was_given(ask: Ask, store: Store, key: str, info:
     assert only(refused(ask(store.claim(key, "other/1", 60, info={}))).holders).info == info
 
 
-@pytest.mark.parametrize(
-    "mine",
-    ["a task/with spaces/1.0/x", "-minus/1", "a|b;c,d/1", "new\nline\0nul/1", "日本/1.0/x", "{b}:%s'\"\\/1", "0/1", "x" * 300 + "/1"],
-    ids=["spaces", "minus", "separators", "control", "unicode", "quotes", "number", "long"],
-)
-def test_a_token_may_hold_any_character(ask: Ask, store: Store, key: str, mine: str) -> None:
-    """Rule 7."""
-    grant = granted(ask(store.claim(key, mine, 60, info={"n": 1})))
-    assert grant.token == mine
-    assert granted(ask(store.claim(key, mine, 60, info={}))).fence == grant.fence
-    assert only(refused(ask(store.claim(key, "other/1", 60, info={}))).holders)[2:4] == (mine, grant.fence)
-    assert granted(ask(store.renew(grant, 90, state="queued"))).token == mine
-    assert ask(store.release(grant, keep=60))
-    last = granted(ask(store.claim(key, "other/1", 60, info={}))).last
-    assert last == (Last(mine, "queued") if store.capabilities.remembers_last else None)
-
-
 def test_its_own_token_is_answered_with_what_stands(ask: Ask, store: Store, key: str) -> None:
     """Rule 3."""
     first = granted(ask(store.claim(key, "mine/1", 60, info={"n": 1}, state="queued")))

@@ -57,9 +57,12 @@ ODD_TOKENS = {
     "newline": "{}\r\n/\n",
     "spaces": " {} / 1 ",
     "dash": "-{}/-",
-    "percent": "%2D{}%/%00%ED%A0%80",
+    "percent": "%2D{}%s%/%00%ED%A0%80",
     "slashes": "//{}//./",
     "quotes": "{}'\"`\\/'; --",
+    "separators": "a|b;c,d:{}/{{1}}",
+    "number": "0{:0>20}/1",
+    "long": "{:x<300}/1",
     "non_ascii": "ключ-日本-{}/🎻",
 }
 
