@@ -1,6 +1,7 @@
 """What SQLite alone promises: several processes on one file, clocks that jump, fences that never fall."""
 
 import asyncio
+import itertools
 import sqlite3
 import sys
 import threading
@@ -48,6 +49,21 @@ def test_a_key_that_processes_contend_for_has_one_holder_at_a_time(path, tmp_pat
     assert set(entered) == {"in"}
     assert len(fences) == 240
     assert fences == sorted(set(fences), key=int)
+
+
+@pytest.mark.parametrize("before", range(3))
+def test_whoever_gets_in_between_the_statements_of_a_claim_is_not_overwritten(path, opened, before):
+    store, other, answers, statements = opened(path), opened(path), [], itertools.count()
+    claimed(store, "opened")
+    claimed(other, "opened too")
+
+    def begins(_):
+        if next(statements) == before:
+            answers.append(run(other.claim("k", "other/1", 60, info={}, within=0.1)))
+
+    store._file._db.set_trace_callback(begins)
+    answers.append(run(store.claim("k", "mine/1", 60, info={})))
+    assert [isinstance(answer, Grant) for answer in answers].count(True) == 1
 
 
 def test_a_child_that_was_forked_has_locks_of_its_own(path):
