@@ -28,7 +28,7 @@ class Bounds(NamedTuple):
 
     `patience`: how long a request may be on its way once its sender gave up waiting. `lease`: the longest one. `handed_on`:
     how long a released hold may live on as a baton. `waits`: how long a waiter may overlook that a key is free. `told`: how
-    late a loss may be told.
+    late a loss may be told. `drift`: by which part a second of the store's clock may differ from one of the history's.
     """
 
     patience: float = 3.0
@@ -37,6 +37,7 @@ class Bounds(NamedTuple):
     waits: float = 7.0
     told: float = 4.0
     slack: float = 0.001
+    drift: float = 0.001
 
 
 class Hold:
@@ -185,7 +186,7 @@ class Ledger:
         hold.releasing = min(hold.releasing, line["at"])
         if line["ours"]:
             hold.kept, hold.confirmed = line.get("kept", 0.0) > 0, line["at"]
-            hold.released = line["at"] + max(line.get("kept", 0.0), self.bounds.handed_on)
+            hold.released = line["at"] + max(line.get("kept", 0.0), self.bounds.handed_on) * (1 + self.bounds.drift)
         elif hold.lost > line["at"]:
             self.taken.append((hold, line["at"]))
 
