@@ -21,6 +21,7 @@ SEEDS = {
     73340: "a kept hold outlived its three seconds by 1.4 ms: the checker forgot that the server's clock may be slower",
     157800: "the same",
     414768: "the same",
+    8673670: "a failover to a replica that still had a baton that was taken: two processes got it, and one fence",
     705366: "after a short min_hold an earlier attempt of the claim landed, and nobody had that hold",
 }
 
